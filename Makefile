@@ -1,0 +1,59 @@
+# `make help` lists the targets. Overrides: PYTHON=/path/to/python, WORKERS=4, KILLS=50, ARGS="-k name".
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.setup-done
+WORKERS ?= 2
+KILLS   ?= 50
+ARGS    ?=
+PYTEST  := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint bench chaos clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## virtual environment, pinned dependencies, jars (once; quiet when done)
+	@:
+
+$(STAMP): pyproject.toml constraints.txt
+	@set -eu; \
+	python="$$(PYTHON="$(PYTHON)" sh tools/find-python.sh)"; \
+	PYTHONPATH=src "$$python" -m lakewright.runtime.java; \
+	echo "Setting up $(VENV) with $$("$$python" --version) ..."; \
+	test -x $(BIN)/python || "$$python" -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"; \
+	$(BIN)/python -m lakewright.runtime.jars; \
+	touch $(STAMP); \
+	echo "Ready. Try: make demo"
+
+demo: setup ## from landing files to gold tables, every row accounted for
+	@$(BIN)/lakewright demo $(ARGS)
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+# Not part of setup: it gains in the many sessions of the suite, and `make demo` has only one or two.
+$(VENV)/.archive-done: $(STAMP)
+	@$(BIN)/python -m lakewright.runtime.class_archive
+	@touch $@
+
+test: lint $(VENV)/.archive-done ## style, layers and the whole suite
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" $(ARGS)
+
+check: lint ## style, layers, types, docs in step with the code
+	@$(BIN)/mypy
+	@if [ -d tests/docs ]; then $(PYTEST) -q tests/docs; fi
+
+bench: setup ## measure against hand-written Spark (a quiet machine, please)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: setup ## random kills of a running platform (KILLS=50)
+	@LAKEWRIGHT_KILLS=$(KILLS) $(PYTEST) -q -m chaos tests $(ARGS)
+
+clean: ## remove what setup and tests made here (the jar cache stays)
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

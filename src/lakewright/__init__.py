@@ -1,0 +1,52 @@
+"""Lakewright: data engineering patterns for PySpark and Delta Lake, and pipelines made of them.
+
+Names are imported when they are first used, so that ``import lakewright`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AsOf": "lakewright.model.references",
+    "Capture": "lakewright.model.policies",
+    "Contract": "lakewright.model.contracts",
+    "CsvFiles": "lakewright.connectors.files",
+    "DataOverwrite": "lakewright.patterns.idempotency.data_overwrite",
+    "DeadLetter": "lakewright.patterns.error_management.dead_letter",
+    "DeltaTable": "lakewright.connectors.delta",
+    "Fail": "lakewright.model.policies",
+    "HorizontalPartitioner": "lakewright.patterns.storage.horizontal_partitioner",
+    "JsonFiles": "lakewright.connectors.files",
+    "Latest": "lakewright.model.references",
+    "Lookback": "lakewright.model.references",
+    "Merger": "lakewright.patterns.idempotency.merger",
+    "ParquetFiles": "lakewright.connectors.files",
+    "Pinned": "lakewright.model.references",
+    "Pipeline": "lakewright.pipelines.declare",
+    "Previous": "lakewright.model.references",
+    "PrivateOutput": "lakewright.pipelines.definitions",
+    "Project": "lakewright.pipelines.project",
+    "Repair": "lakewright.model.policies",
+    "Run": "lakewright.model.runs",
+    "SameSlice": "lakewright.model.references",
+    "Scd2": "lakewright.patterns.idempotency.scd2",
+    "SingleRunner": "lakewright.patterns.data_flow.single_runner",
+    "Whole": "lakewright.model.references",
+    "WindowedDeduplicator": "lakewright.patterns.error_management.windowed_deduplicator",
+    "join_as_of": "lakewright.patterns.data_value.static_joiner",
+    "load_contract": "lakewright.model.contract_files",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakewright' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
