@@ -1,0 +1,1 @@
+"""The bottom: values and protocols that everything else is written in."""

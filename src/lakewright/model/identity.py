@@ -1,0 +1,94 @@
+"""Identity: what a commit carries of what was known before the write.
+
+It travels as versioned JSON in Delta's ``userMetadata``; the transaction's application id and version make
+Delta skip a commit whose number is not higher than the last one of the same slice and part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from lakewright.model.arrivals import JsonValue
+from lakewright.model.receipts import ReceiptKind
+
+__all__ = ["Identity", "app_id"]
+
+_VERSION = 1
+
+
+def app_id(dataset: str, slice_id: str, part: str) -> str:
+    """The name under which Delta remembers the highest number of one slice in one table."""
+    return f"lw:{dataset}:{slice_id}:{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes what: the owner dataset, its slice, the lease's number and the pinned inputs."""
+
+    dataset: str
+    slice_id: str
+    number: int
+    run_id: str
+    kind: ReceiptKind = "data"
+    attempt: int = 1
+    part: str = "main"
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    code: str | None = None
+    run_time: str | None = None
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What recovery needs and the log alone cannot tell: an arrival's window, a restore's target."""
+
+    @property
+    def app_id(self) -> str:
+        return app_id(self.dataset, self.slice_id, self.part)
+
+    def as_part(self, part: str, kind: ReceiptKind | None = None) -> Identity:
+        """The same attempt, writing another table."""
+        return replace(self, part=part, kind=kind or self.kind)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "lakewright": _VERSION,
+                "kind": self.kind,
+                "dataset": self.dataset,
+                "slice": self.slice_id,
+                "part": self.part,
+                "number": self.number,
+                "attempt": self.attempt,
+                "run": self.run_id,
+                "run_time": self.run_time,
+                "inputs": dict(self.inputs),
+                "code": self.code,
+                "details": dict(self.details),
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Identity | None:
+        """The identity in a commit's metadata, or None where somebody else wrote it."""
+        if not text or '"lakewright"' not in text:
+            return None
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(found, dict) or found.get("lakewright") != _VERSION:
+            return None
+        return cls(
+            dataset=found["dataset"],
+            slice_id=found["slice"],
+            number=found["number"],
+            run_id=found["run"],
+            kind=cast(ReceiptKind, found["kind"]),
+            attempt=found["attempt"],
+            part=found["part"],
+            inputs=found["inputs"],
+            code=found["code"],
+            run_time=found.get("run_time"),
+            details=found.get("details", {}),
+        )

@@ -1,0 +1,168 @@
+"""The few things that parts of the product ask of each other.
+
+A pattern or a connector sees the lake and the store only through these, so that it can be used, and tested,
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from lakewright.model.arrivals import Arrival, FileVersion, Window
+from lakewright.model.receipts import Commit
+from lakewright.model.runs import Run
+from lakewright.model.slices import Slice
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "Found",
+    "Guard",
+    "GuardContext",
+    "Guarded",
+    "SideRows",
+    "Source",
+    "SourceContext",
+    "Table",
+    "WriteContext",
+    "Writer",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source may know when it looks for something new."""
+
+    dataset: str
+    project: Path
+    """Relative paths of a source start here."""
+    known_files: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Path -> (version, arrival) of every file that an arrival holds now."""
+    last_window: Window | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something new at a source: what to read, and which earlier file versions it replaces."""
+
+    window: Window
+    files: tuple[FileVersion, ...] = ()
+    supersedes: tuple[tuple[int, FileVersion], ...] = ()
+    summary: str = ""
+
+
+class Source(Protocol):
+    """Where rows come from. It never decides what was already taken: the store tells it."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a recorded window can be read again with the same result."""
+
+    def look(self, ctx: SourceContext) -> Found | None:
+        """What is new, without reading it; None where nothing is."""
+
+    def gone(self, arrival: Arrival, ctx: SourceContext) -> Sequence[str]:
+        """What of a recorded window can no longer be read as it was, in words; empty where all is there."""
+
+    def read(
+        self, arrival: Arrival, *, spark: SparkSession, schema: StructType | None, ctx: SourceContext
+    ) -> DataFrame:
+        """Every record of the window: the declared columns and the record columns (see ``columns``)."""
+
+
+class Table(Protocol):
+    """One table of the lake, opened for one attempt: each call is one commit that carries its identity."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+    def exists(self) -> bool: ...
+
+    def schema(self) -> StructType:
+        """The columns as stored, system columns included."""
+
+    def read(self) -> DataFrame:
+        """All rows, system columns included, as the table stands."""
+
+    def replace(self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Runs a job that replaces the rows that fulfil ``where`` by the frame's; None where Delta skipped it."""
+
+    def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Runs a MERGE of the frame (``s``) into the table (``t``); None where Delta skipped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """What a writer may know."""
+
+    dataset: str
+    slice: Slice
+    table: Table
+    run: Run
+    partition_by: tuple[str, ...] = ()
+    keys_immutable: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """How rows reach a dataset: an idempotency pattern, always."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether it may follow a stream (replacing an interval would erase earlier micro-batches)."""
+
+    @property
+    def replaces_slice(self) -> bool:
+        """Whether a slice's rows can be told by its predicate, so that slices are independent of each other."""
+
+    def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
+        """Runs the job that writes the slice in one commit; None where a newer attempt has already written it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardContext:
+    """What a guard may know of the rows that it judges."""
+
+    dataset: str
+    input: str
+    slice: Slice
+    run: Run
+    record_columns: tuple[str, ...] = ()
+    """Columns that tell a record's identity, in the order in which to keep them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """Rows that a guard sets aside: how to tell them, what to keep of them, and when there are too many."""
+
+    reasons: Column
+    """An array with the names of all broken rules, empty for a good row."""
+    whole: bool = True
+    """Whether the dead letter holds the whole row or only the record's identity."""
+    stop_above: float | None = None
+    stop_above_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What a guard made of a frame: the rows kept, and how to tell the rows set aside."""
+
+    kept: DataFrame
+    side: SideRows | None = None
+    drops_duplicates: bool = False
+
+
+@runtime_checkable
+class Guard(Protocol):
+    """Judges rows on the way in or out."""
+
+    def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
+        """Lazy: no job runs here."""

@@ -1,0 +1,100 @@
+"""Receipt: what a commit did, read from the target's log.
+
+Lineage, staleness, accounts, rollback and late repair are built on receipts alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+__all__ = ["STALING_KINDS", "Change", "Commit", "Counters", "Receipt", "ReceiptKind", "ReceiptState"]
+
+ReceiptKind = Literal["data", "maintenance", "schema", "restore", "erase", "fence", "foreign"]
+ReceiptState = Literal["live", "superseded", "rolled back"]
+
+STALING_KINDS: tuple[ReceiptKind, ...] = ("data", "restore", "erase", "foreign")
+"""Only these make a reader stale; compaction and a gained column never do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Rows added to and removed from one event cell by one commit; None where the log does not tell."""
+
+    added: int | None = 0
+    removed: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit as the log of its table tells it."""
+
+    version: int
+    committed_at: datetime
+    operation: str
+    metadata: str | None
+    """The raw ``userMetadata``."""
+    metrics: Mapping[str, int]
+    touched: Mapping[str | None, Change]
+    """By event cell (the partition value of ``_lw_event``); the key None holds rows without a usable time."""
+    bytes_added: int = 0
+    data_change: bool = True
+    schema_change: bool = False
+
+    @property
+    def rows(self) -> int | None:
+        """Rows written by the statement, without those that it only copied."""
+        counted = self.metrics
+        if "numTargetRowsInserted" in counted:
+            return counted["numTargetRowsInserted"] + counted.get("numTargetRowsUpdated", 0)
+        if "numOutputRows" in counted:
+            return counted["numOutputRows"] - counted.get("numCopiedRows", 0)
+        # A write of no rows at all leaves its count out.
+        return 0 if self.operation == "WRITE" and not any(change.added for change in self.touched.values()) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The account of one step; if it preserves rows, ``read = written + rejected + duplicates``. None is unknown."""
+
+    read: int | None = None
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    """Rows per rule, by the first rule that a row broke, so that they add up."""
+    duplicates: int | None = None
+    late: int | None = None
+    """Rows among those read that came after the slice was first made."""
+    held: int | None = None
+    written: int | None = None
+    deleted: int | None = None
+    corrupt: int | None = None
+
+    @property
+    def rejected_rows(self) -> int:
+        return sum(self.rejected.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One commit into one dataset, with what it was made of."""
+
+    dataset: str
+    slice_id: str
+    kind: ReceiptKind
+    version: int
+    version_before: int | None
+    number: int
+    committed_at: datetime
+    run_id: str | None = None
+    attempt: int = 1
+    rows: int | None = None
+    bytes: int | None = None
+    counters: Counters = field(default_factory=Counters)
+    touched: Mapping[str | None, Change] = field(default_factory=dict)
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    code: str | None = None
+    state: ReceiptState = "live"
+    valid_from: datetime | None = None
+    """The earliest time from which a versioned reference reads differently; None is unknown."""
+    recovered: bool = False

@@ -1,0 +1,125 @@
+"""Times are aware datetimes in UTC, intervals are half-open, and event time is cut by a grid.
+
+An *event cell* is the text of a UTC hour, day or month (``2026-01-05T07``, ``2026-01-05``, ``2026-01``). It is
+what the lake stores in the column ``_lw_event``, and the texts are chosen so that comparing them as strings
+compares the times: a day's cells lie in ``>= '2026-01-05' AND < '2026-01-06'`` whether they are hours or days.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, cast
+
+from lakewright.errors import ConfigurationError
+
+__all__ = [
+    "GRIDS",
+    "Grid",
+    "Interval",
+    "cell_interval",
+    "cell_of",
+    "cells_between",
+    "finest",
+    "grid_of",
+    "parse_duration",
+    "parse_time",
+    "utc_now",
+]
+
+Grid = Literal["hour", "day", "month"]
+GRIDS: tuple[Grid, ...] = ("hour", "day", "month")
+_FORMATS: dict[Grid, str] = {"hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d", "month": "%Y-%m"}
+_LENGTHS = {13: "hour", 10: "day", 7: "month"}
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_DURATION = re.compile(r"(\d+)\s*(second|minute|hour|day|week)s?")
+
+
+def utc_now() -> datetime:
+    """The wall clock, for what is about *now* (a heartbeat, the default run time), never for data."""
+    return datetime.now(UTC)
+
+
+def parse_time(value: str | date | datetime) -> datetime:
+    """An aware UTC datetime from ISO text, a date or a datetime; one without a zone is taken as UTC.
+
+    >>> parse_time("2026-01-05").isoformat()
+    '2026-01-05T00:00:00+00:00'
+    """
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ConfigurationError(
+                f"'{value}' is not a time. Write it as 2026-01-05 or 2026-01-05T07:00 (UTC)."
+            ) from None
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def parse_duration(text: str) -> timedelta:
+    """A length of time from text such as ``"7 days"`` or ``"1 day 6 hours"``.
+
+    >>> parse_duration("1 day 6 hours")
+    datetime.timedelta(days=1, seconds=21600)
+    """
+    found = _DURATION.findall(text)
+    if not found or _DURATION.sub("", text).strip():
+        raise ConfigurationError(f"'{text}' is not a length of time. Write it as '30 minutes' or '7 days'.")
+    return timedelta(seconds=sum(int(count) * _UNITS[unit] for count, unit in found))
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Interval:
+    """A half-open stretch of time ``[start, end)`` in UTC."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.end <= self.start:
+            raise ConfigurationError(f"An interval ends after it starts, but got {self.start} to {self.end}.")
+
+    def overlaps(self, other: Interval) -> bool:
+        return self.start < other.end and other.start < self.end
+
+
+def cell_of(moment: datetime, grid: Grid) -> str:
+    """The event cell that a moment falls into."""
+    return moment.astimezone(UTC).strftime(_FORMATS[grid])
+
+
+def grid_of(cell: str) -> Grid:
+    """The grid that an event cell belongs to, told by its length."""
+    if len(cell) not in _LENGTHS:
+        raise ConfigurationError(f"'{cell}' is not an hour, a day or a month (2026-01-05T07, 2026-01-05, 2026-01).")
+    return cast(Grid, _LENGTHS[len(cell)])
+
+
+def cell_interval(cell: str) -> Interval:
+    """The stretch of time that an event cell stands for."""
+    grid = grid_of(cell)
+    start = datetime.strptime(cell, _FORMATS[grid]).replace(tzinfo=UTC)
+    return Interval(start, _next(start, grid))
+
+
+def cells_between(start: datetime, end: datetime, grid: Grid) -> Iterator[str]:
+    """The cells of a grid that overlap ``[start, end)``, in order."""
+    at = cell_interval(cell_of(start, grid)).start
+    while at < end:
+        yield cell_of(at, grid)
+        at = _next(at, grid)
+
+
+def finest(*grids: Grid) -> Grid:
+    """The grid with the shortest cells."""
+    return min(grids, key=GRIDS.index)
+
+
+def _next(start: datetime, grid: Grid) -> datetime:
+    if grid == "month":
+        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return start + (timedelta(hours=1) if grid == "hour" else timedelta(days=1))
