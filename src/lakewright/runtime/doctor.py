@@ -1,0 +1,179 @@
+"""What `lakewright doctor` looks at: each thing that a run needs, found to be well or with the cure.
+
+Guarantee:
+    Looking changes nothing, and starts Spark only when asked to (``deep``), which then writes and reads
+    one tiny Delta table in the lake and, on a local lake, removes it again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from lakewright.errors import LakewrightError
+from lakewright.runtime.jars import jar_folder, present_jars
+from lakewright.runtime.java import find_java
+from lakewright.runtime.settings import Settings, Target
+
+__all__ = ["Check", "checks"]
+
+LOW_DISK_BYTES = 2 * 1024**3
+PORTS = {"postgresql": 5432, "mysql": 3306}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; ``cure`` says what to do unless it is ok."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+    cure: str | None = None
+
+
+def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
+    """Look at everything, in the order in which a run would need it; ``settings`` None: outside a project."""
+    found = [
+        _python(),
+        _java(),
+        _package("PySpark", "pyspark", "4.2.0"),
+        _package("Delta", "delta-spark", "4.4.0"),
+        _jars(),
+        _time_zone(),
+    ]
+    if settings is None:
+        return [*found, Check("Project", "warn", "no lakewright.toml here", "lakewright init NAME")]
+    target = settings.target
+    found += [Check("Project", "ok", f"{settings.name}, target {target.name}"), _store(target), _lake(target)]
+    return [*found, _session(target)] if deep else found
+
+
+def _python() -> Check:
+    return Check("Python", "ok", f"{sys.version.split()[0]} at {sys.executable}")  # older ones cannot import us
+
+
+def _java() -> Check:
+    try:
+        java = find_java()
+    except LakewrightError as error:
+        return Check("Java", "fail", error.message.strip(), error.hint)
+    return Check("Java", "ok", f"{java.version} at {java.home}")
+
+
+def _package(name: str, package: str, wanted: str) -> Check:
+    cure = f"pip install {package}=={wanted}"
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        return Check(name, "fail", "not installed", cure)
+    if installed != wanted:
+        return Check(name, "fail", f"{installed} is installed, {wanted} is what Lakewright was tested with", cure)
+    if package == "pyspark" and _is_installed("pyspark-client"):
+        return Check(name, "fail", "pyspark-client overwrote files of pyspark", f"pip uninstall pyspark-client; {cure}")
+    return Check(name, "ok", installed)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _jars() -> Check:
+    jars = present_jars()
+    if not jars:
+        return Check("Jars", "warn", f"not in {jar_folder()} yet", "The first run fetches them (network needed).")
+    return Check("Jars", "ok", f"{len(jars)} in {jar_folder()}")
+
+
+def _time_zone() -> Check:
+    return Check("Time zone", "ok", f"sessions run in UTC (this machine is in {time.tzname[0]}, which does not matter)")
+
+
+def _store(target: Target) -> Check:
+    if target.store.startswith("sqlite:///"):
+        return _writable("Store", Path(target.store.removeprefix("sqlite:///")).parent, target.shown_store)
+    address = urlsplit(target.store)
+    port = address.port or PORTS.get(address.scheme.partition("+")[0])
+    if address.hostname is None or port is None:
+        return Check("Store", "warn", f"{target.shown_store}: not looked at")
+    try:
+        socket.create_connection((address.hostname, port), timeout=3).close()
+    except OSError as error:
+        return Check(
+            "Store",
+            "fail",
+            f"{target.shown_store} does not answer: {error}",
+            "Start it, or correct 'store' in the target.",
+        )
+    return Check("Store", "ok", f"{target.shown_store} answers")
+
+
+def _lake(target: Target) -> Check:
+    folder = target.lake_path
+    if folder is not None:
+        return _writable("Lake", folder, target.lake)
+    if target.lake.startswith(("s3:", "s3a:", "s3n:")) and target.logstore is None:
+        return Check(
+            "Lake",
+            "warn",
+            f"{target.lake}: without a log store, two drivers that write one table lose commits",
+            'Set logstore = "io.delta.storage.S3DynamoDBLogStore" in the target, or let one driver write.',
+        )
+    return Check("Lake", "ok", f"{target.lake} (not looked at; `doctor --deep` writes to it)")
+
+
+def _writable(name: str, folder: Path, shown: str) -> Check:
+    """Whether the folder, or the nearest existing one above it, takes a file, and how much room there is."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there) as probe:
+            probe.write(b"lakewright")
+    except OSError as error:
+        return Check(
+            name,
+            "fail",
+            f"{shown}: {there} takes no file: {error.strerror}",
+            f"Check the owner and rights of {there}.",
+        )
+    free = shutil.disk_usage(there).free
+    room = f"{free / 1024**3:.1f} GiB free"
+    if free < LOW_DISK_BYTES:
+        return Check(name, "warn", f"{shown}, only {room}", f"Make room on the disk of {there}.")
+    return Check(name, "ok", f"{shown}, {room}")
+
+
+def _session(target: Target) -> Check:
+    from lakewright.runtime.session import spark_session, stop_session
+
+    started = time.monotonic()
+    folder = target.lake_path
+    name = "_doctor" if folder is None else f"_doctor-{uuid.uuid4().hex[:8]}"
+    table = f"{target.lake.rstrip('/')}/{name}"
+    try:
+        spark = spark_session(target, "lakewright doctor")
+        try:
+            spark.range(3).write.format("delta").mode("overwrite").save(table)
+            rows = spark.read.format("delta").load(table).count()
+        finally:
+            stop_session(spark)
+    # Whatever Spark, Delta or the file system raises is the finding here.
+    except Exception as error:
+        return Check("Session", "fail", str(error).strip().split("\n")[0], f"The log is in {target.state / 'logs'}.")
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder / name, ignore_errors=True)
+    seconds = time.monotonic() - started
+    state: Literal["ok", "fail"] = "ok" if rows == 3 else "fail"
+    return Check("Session", state, f"wrote and read {rows} of 3 rows of a Delta table in {seconds:.1f} s")

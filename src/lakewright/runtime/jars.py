@@ -1,0 +1,190 @@
+"""The jars that a session needs beside PySpark's own: fetched once, then found without network.
+
+Guarantee:
+    `ensure_jars` returns files that are all there. They are resolved by the Ivy that PySpark ships, from
+    the descriptor in this package, into ``${LAKEWRIGHT_HOME:-~/.cache/lakewright}/jars/<hash of the
+    descriptor>``. The folder appears by one rename when it is complete, and only one process at a time
+    fills it; a process killed half-way leaves nothing that another one would take for jars.
+
+``LAKEWRIGHT_IVY_SETTINGS`` names an Ivy settings file, for a company's own Maven repository.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.runtime.java import find_java
+
+__all__ = [
+    "cache_folder",
+    "ensure_jars",
+    "find_java",
+    "jar_folder",
+    "packages",
+    "present_jars",
+    "pyspark_folder",
+]
+
+DESCRIPTOR = Path(__file__).with_name("spark-jars.ivy.xml")
+MARKER = ".complete"
+PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+TIMEOUTS = ("-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000")
+
+Progress = Callable[[str], None]
+
+
+def packages() -> list[str]:
+    """The Maven coordinates of what a cluster needs: for ``spark.jars.packages`` or an image.
+
+    >>> packages()[0]
+    'io.delta:delta-spark_4.2_2.13:4.4.0'
+    """
+    tree = ET.parse(DESCRIPTOR)
+    return [f"{d.get('org')}:{d.get('name')}:{d.get('rev')}" for d in tree.iterfind("dependencies/dependency")]
+
+
+def cache_folder() -> Path:
+    """Where Lakewright keeps what it has fetched: ``LAKEWRIGHT_HOME`` or ``~/.cache/lakewright``."""
+    return Path(os.environ.get("LAKEWRIGHT_HOME") or "~/.cache/lakewright").expanduser().absolute()
+
+
+def jar_folder() -> Path:
+    """The folder of this descriptor's jars, whether it is there yet or not."""
+    return cache_folder() / "jars" / _descriptor_hash()
+
+
+def present_jars() -> list[Path]:
+    """The jars in the cache, or none at all unless every one is there."""
+    folder = jar_folder()
+    try:
+        names = (folder / MARKER).read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return []
+    jars = [folder / name for name in names if name]
+    return jars if all(jar.is_file() for jar in jars) else []
+
+
+def ensure_jars(progress: Progress | None = None) -> list[Path]:
+    """The jars, fetched first if they are not in the cache; ``progress`` receives lines for people."""
+    if jars := present_jars():
+        return jars
+    say = progress or (lambda line: None)
+    folder = jar_folder()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _only_one(folder.with_suffix(".lock"), say):
+            if jars := present_jars():  # another process has fetched them while we waited
+                return jars
+            _fetch(folder, say)
+    except OSError as error:
+        raise TargetError(
+            f"The jar cache {folder.parent} cannot be used: {error.strerror or error}.",
+            hint="Set LAKEWRIGHT_HOME to a folder that you may write to.",
+        ) from error
+    return present_jars()
+
+
+def pyspark_folder() -> Path:
+    """The folder of the installed PySpark, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigurationError("PySpark is not installed.", hint="Run: pip install lakewright")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+@cache
+def _descriptor_hash() -> str:
+    return hashlib.sha256(DESCRIPTOR.read_bytes()).hexdigest()[:16]
+
+
+@contextmanager
+def _only_one(lock: Path, say: Progress) -> Iterator[None]:
+    with lock.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is fetching the jars; waiting for it ...")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield  # closing the file lets the next one in
+
+
+def _fetch(folder: Path, say: Progress) -> None:
+    say("Fetching the jars that Spark needs for Delta, Kafka and PostgreSQL (once, about a minute) ...")
+    for leftover in folder.parent.glob(f"{folder.name}.part-*"):  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
+    try:
+        log = folder.with_suffix(".log")
+        code = _run_ivy(part, log, say)
+        names = sorted(jar.name for jar in part.glob("*.jar"))
+        missing = [p for p in packages() if "-".join(p.split(":")[1:]) + ".jar" not in names]
+        if code != 0 or missing:
+            raise _unreachable(folder, log)
+        (part / MARKER).write_text("\n".join(names), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)  # one that lost a jar since it was complete
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    say(f"{len(names)} jars are in {folder}")
+
+
+def _run_ivy(part: Path, log: Path, say: Progress) -> int:
+    ivy = next(iter((pyspark_folder() / "jars").glob("ivy-*.jar")), None)
+    if ivy is None:
+        raise ConfigurationError("The installed PySpark has no Ivy jar.", hint="Reinstall pyspark==4.2.0.")
+    settings = os.environ.get("LAKEWRIGHT_IVY_SETTINGS")
+    command = [str(find_java().command), *TIMEOUTS, *_proxy_options(), "-jar", str(ivy)]
+    command += ["-settings", settings] if settings else []
+    command += ["-ivy", str(DESCRIPTOR), "-confs", "default", "-cache", str(cache_folder() / "ivy")]
+    command += ["-types", "jar", "bundle", "-retrieve", f"{part}/{PATTERN}"]
+    with (
+        log.open("w", encoding="utf-8") as record,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy_run,
+    ):
+        assert ivy_run.stdout is not None
+        for line in ivy_run.stdout:
+            record.write(line)
+            if line.startswith("downloading "):
+                say(f"  {line.split()[1].rpartition('/')[2]}")
+    return ivy_run.returncode
+
+
+def _proxy_options() -> list[str]:
+    """Java does not read ``https_proxy`` by itself."""
+    proxy = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
+    if not proxy.hostname:
+        return []
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+
+
+def _unreachable(folder: Path, log: Path) -> TargetError:
+    coordinates = "".join(f"\n  {package}" for package in packages())
+    return TargetError(
+        f"The jars that Spark needs could not be fetched; nothing was left behind. They are:{coordinates}",
+        hint=(
+            "Repeat the command with network access; or set LAKEWRIGHT_IVY_SETTINGS to an Ivy settings file "
+            f"that names your own Maven repository; or copy the folder\n  {folder}\nfrom a machine that has "
+            f"it to the same place here. What Ivy said is in {log}."
+        ),
+    )
+
+
+if __name__ == "__main__":
+    try:
+        ensure_jars(lambda line: print(line, file=sys.stderr))  # noqa: T201
+    except (ConfigurationError, TargetError) as error:
+        sys.exit(f"error: {error.message}\n{error.hint}")

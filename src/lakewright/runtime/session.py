@@ -1,0 +1,212 @@
+"""Spark sessions: a small, fast, quiet local one, and a plain one for clusters.
+
+Guarantee:
+    A session from here speaks UTC, knows Delta, and raises Delta's errors with their types. A local one
+    writes nothing to the terminal (the JVM's log, its standard output and error go to
+    ``.lakewright/logs``), leaves nothing in the current folder, listens on 127.0.0.1 only and needs no
+    network once the jars are cached. On a cluster only what Delta needs is set; tuning is the cluster's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakewright.errors import ConfigurationError
+from lakewright.runtime.class_archive import archive_options
+from lakewright.runtime.jars import ensure_jars, find_java, pyspark_folder
+from lakewright.runtime.settings import Target
+
+if TYPE_CHECKING:  # importing PySpark costs half a second: only a command that starts Spark pays it
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_session", "local_session", "spark_session", "stop_session"]
+
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+}
+# C1 and the serial collector: half the CPU for short runs, wrong for long ones (docs: runtime).
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def spark_session(target: Target, app_name: str = "lakewright") -> SparkSession:
+    """The session that ``target`` asks for: local, a cluster's (spark://, yarn, k8s://) or Connect (sc://)."""
+    if target.is_local:
+        return local_session(target, app_name)
+    import delta.exceptions  # noqa: F401  (before any session: it teaches PySpark the types)
+    from pyspark.sql import SparkSession
+
+    _quieten_pyspark()
+    if target.master.startswith("sc://"):
+        builder = SparkSession.builder.remote(target.master)
+        settings = {"spark.sql.session.timeZone": "UTC", **target.spark}
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master(target.master).appName(app_name)
+        jars = ",".join(str(jar) for jar in ensure_jars())
+        settings = {**DELTA, "spark.jars": jars, **_logstore(target), **target.spark}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return check_session(builder.getOrCreate())
+    except ImportError as error:  # the Connect client's own dependencies
+        raise ConfigurationError(
+            f"{target.master} needs the Spark Connect client, which is not installed.",
+            hint="Run: pip install 'lakewright[connect]'",
+        ) from error
+
+
+def local_session(target: Target, app_name: str = "lakewright") -> SparkSession:
+    """Spark inside this process's own JVM, tuned for small work; the running one, if there is one."""
+    import delta.exceptions  # noqa: F401  (before any session: it teaches PySpark the types)
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    _quieten_pyspark()
+    if SparkContext._active_spark_context is not None:
+        return check_session(SparkSession.builder.getOrCreate())
+    conf = SparkConf(loadDefaults=False)
+    for key, value in _local_settings(target, app_name).items():
+        conf.set(key, value)
+    with _kept_interrupt_handler():
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_launch(target, conf), conf=conf)
+        return check_session(SparkSession.builder.config(conf=conf).getOrCreate())
+
+
+def check_session(spark: SparkSession) -> SparkSession:
+    """Refuse a session that does not speak UTC: its dates would depend on the machine."""
+    zone = spark.conf.get("spark.sql.session.timeZone", "the machine's")
+    if zone not in ("UTC", "Etc/UTC", "GMT", "Z", "+00:00"):
+        raise ConfigurationError(
+            f"The Spark session's time zone is {zone}; Lakewright works in UTC only. Nothing was started.",
+            hint='Set it before the first use: spark.conf.set("spark.sql.session.timeZone", "UTC")',
+        )
+    return spark
+
+
+def stop_session(spark: SparkSession) -> None:
+    """End the session and its Spark; the JVM ends with this process."""
+    spark.stop()
+
+
+def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
+    state, java = target.state, find_java()
+    cores = _cores(target.master)
+    options = [
+        "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",
+        f"-Dlakewright.logs={state / 'logs'}",
+        f"-Dderby.system.home={state / 'derby'}",
+        *(FAST_START.split() if target.fast_start else ()),
+        *archive_options(java),
+        *target.spark.get("spark.driver.extraJavaOptions", "").split(),
+    ]
+    jars = [str(jar) for jar in ensure_jars()]
+    own = {
+        "spark.master": target.master,
+        "spark.app.name": app_name,
+        "spark.driver.memory": target.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.structuredLogging.enabled": "false",
+        "spark.scheduler.mode": "FAIR",
+        # Tasks of a few kilobytes: more of them than cores only costs scheduling.
+        "spark.sql.shuffle.partitions": str(max(2, cores)),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM and wide folders are listed by as many tasks as this says: 10,000 by default.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(max(2, cores)),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(state / "warehouse"),
+        **_logstore(target),
+    }
+    quoted = " ".join(f'"{option}"' if " " in option else option for option in options)
+    return DELTA | own | dict(target.spark) | _joined(target, jars) | {"spark.driver.extraJavaOptions": quoted}
+
+
+def _joined(target: Target, jars: list[str]) -> dict[str, str]:
+    """The lists to which a project may add, and from which it may not take what Delta needs."""
+    ours = {
+        "spark.sql.extensions": (",", DELTA["spark.sql.extensions"]),
+        "spark.driver.extraClassPath": (os.pathsep, os.pathsep.join(jars)),
+    }
+    return {
+        key: separator.join(filter(None, (value, target.spark.get(key)))) for key, (separator, value) in ours.items()
+    }
+
+
+def _logstore(target: Target) -> dict[str, str]:
+    """Delta's commit protocol for an object store, by the scheme of the lake's URI."""
+    scheme = re.match(r"^([a-zA-Z][a-zA-Z0-9+.-]*):", target.lake)
+    if target.logstore is None or scheme is None:
+        return {}
+    return {f"spark.delta.logStore.{scheme.group(1)}.impl": target.logstore}
+
+
+def _cores(master: str) -> int:
+    """How many tasks a local master runs at once.
+
+    >>> _cores("local[4]"), _cores("local"), _cores("local[3,2]")
+    (4, 1, 3)
+    """
+    inside = re.match(r"local\[([^,\]]+)", master)
+    if inside is None:
+        return 1
+    return (os.cpu_count() or 1) if inside.group(1) == "*" else int(inside.group(1))
+
+
+def _launch(target: Target, conf: object) -> object:
+    """Start the JVM as PySpark does, but with its output in a file and our Java, Spark and Python."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["SPARK_HOME"] = str(pyspark_folder())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    logs = target.state / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    output = logs / "spark-output.log"
+    if output.exists() and output.stat().st_size > 5_000_000:
+        output.replace(logs / "spark-output-1.log")
+    with output.open("ab") as sink:
+        start = sink.tell()
+        try:
+            return launch_gateway(conf, popen_kwargs={"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            said = output.read_bytes()[start:].decode(errors="replace").strip()
+            raise ConfigurationError(
+                f"Spark's JVM did not start. It said:\n{said[-2000:]}",
+                hint=f"The whole output is in {output}. `lakewright doctor` checks Java and memory.",
+            ) from error
+
+
+def _quieten_pyspark() -> None:
+    """PySpark prints each SQL error as JSON on standard error before it raises it: raising is enough."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
+
+
+@contextmanager
+def _kept_interrupt_handler() -> Iterator[None]:
+    """PySpark takes over SIGINT when a session starts; a handler that the caller had set stays."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    ours = handler not in (signal.default_int_handler, None)
+    if ours and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)

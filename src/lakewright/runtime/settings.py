@@ -1,0 +1,267 @@
+"""The settings of a project: ``lakewright.toml``, its targets, and the environment on top.
+
+Guarantee:
+    What `load_settings` returns is complete and frozen, and every path in it is absolute (relative ones
+    are resolved against the folder of the file, not against where the command was typed). A wrong file
+    is refused with its name, the key, what was expected and, for an unknown key, the nearest known one.
+    Loading starts nothing: neither Spark nor the store is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
+
+from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean
+
+__all__ = ["FILE_NAME", "Settings", "Target", "find_file", "load_settings"]
+
+FILE_NAME = "lakewright.toml"
+ENVIRONMENT_PREFIX = "LAKEWRIGHT_"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _TargetTable(BaseModel):
+    """What may stand in ``[targets.NAME]``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lake: str = ".lakewright/lake"
+    # A URL may carry a password, so it stays out of every repr; `shown_store` is for people.
+    store: str = Field("sqlite:///.lakewright/store.db", repr=False)
+    master: str = "local[*]"
+    spark: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$")
+    parallel: PositiveInt = 2
+    outdated: Literal["show", "run"] = "show"
+    outdated_limit: PositiveInt = 31
+    upstream: str | None = None
+    logstore: str | None = None
+    fast_start: bool = False
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _flatten_spark_keys(cls, table: object) -> object:
+        """TOML reads an unquoted ``spark.sql.x = 1`` as nested tables: put the dotted name back."""
+        if not isinstance(table, Mapping):
+            return table
+        return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in _flat(table).items()}
+
+
+class Target(_TargetTable):
+    """One place where a project can run: a lake, a store and a way to reach Spark. Paths are absolute."""
+
+    name: str
+    folder: Path
+    """The project's folder."""
+
+    @classmethod
+    def at(cls, folder: Path, *, name: str = "local", **options: object) -> Self:
+        """A target without a file, for tests and notebooks: options are the keys of ``[targets.NAME]``."""
+        table = _TargetTable.model_validate(options)
+        return cls._resolved(table, name=name, folder=folder)
+
+    @classmethod
+    def _resolved(cls, table: _TargetTable, *, name: str, folder: Path) -> Self:
+        home = folder.absolute()
+        values = table.model_dump() | {
+            "lake": _absolute(table.lake, home),
+            "store": _absolute_store(table.store, home),
+        }
+        return cls(name=name, folder=home, **values)
+
+    @property
+    def state(self) -> Path:
+        """Where everything goes that a run leaves beside the lake: logs, the default store, scratch."""
+        return self.folder / ".lakewright"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark runs inside this process's own JVM."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def shown_store(self) -> str:
+        """The store's address without a password."""
+        return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", self.store)
+
+    @property
+    def lake_path(self) -> Path | None:
+        """The lake's folder, or nothing where it is an object store."""
+        parts = urlsplit(self.lake)
+        if parts.scheme == "file":
+            return Path(parts.path)
+        return None if _is_uri(self.lake) else Path(self.lake)
+
+
+class _ProjectTable(BaseModel):
+    """What may stand at the top of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str | None = None
+    pipelines: tuple[str, ...] = ("pipelines/*.py",)
+    default_target: str | None = None
+    targets: Mapping[str, _TargetTable] = Field(default_factory=lambda: {"dev": _TargetTable()})
+
+
+class Settings(BaseModel):
+    """A project's settings with one target chosen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: Path
+    name: str
+    pipelines: tuple[str, ...]
+    target: Target
+    targets: Mapping[str, Target]
+    """All targets of the file; environment overrides are in the chosen one only."""
+
+    @property
+    def folder(self) -> Path:
+        """The project's folder, which holds the file."""
+        return self.file.parent
+
+    @property
+    def upstream(self) -> Target | None:
+        """The target whose tables stand in for what this one has not made itself."""
+        return None if self.target.upstream is None else self.targets[self.target.upstream]
+
+
+def find_file(start: Path) -> Path:
+    """The nearest ``lakewright.toml`` in ``start`` or a folder above it."""
+    here = start.absolute()
+    looked = [folder / FILE_NAME for folder in (here, *here.parents)]
+    for file in looked:
+        if file.is_file():
+            return file
+    places = "".join(f"\n  {file}" for file in looked)
+    raise ConfigurationError(
+        f"There is no project here: no {FILE_NAME}. Looked, in this order, at:{places}",
+        hint="To start a project: lakewright init NAME",
+    )
+
+
+def load_settings(
+    start: Path | None = None, target: str | None = None, *, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Read the project that ``start`` (by default the current folder) is in, and choose a target.
+
+    The target is ``target``, else ``LAKEWRIGHT_TARGET``, else ``default_target`` of the file, else the
+    one named ``dev``, else the only one.
+    """
+    env = os.environ if environ is None else environ
+    file = find_file(Path.cwd() if start is None else start)
+    project = _validate(_ProjectTable, _read(file), place=str(file))
+    chosen = _choose(project, target or env.get("LAKEWRIGHT_TARGET"), file)
+    for table in project.targets.values():
+        if table.upstream is not None and table.upstream not in project.targets:
+            raise UnknownNameError(f"target (the 'upstream' in {file})", table.upstream, project.targets)
+    tables = dict(project.targets) | {chosen: _override(project.targets[chosen], env)}
+    targets = {name: Target._resolved(table, name=name, folder=file.parent) for name, table in tables.items()}
+    return Settings(
+        file=file,
+        name=project.name or file.parent.name,
+        pipelines=project.pipelines,
+        target=targets[chosen],
+        targets=targets,
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        what, _, place = str(error).rpartition(" (at ")
+        numbers = re.findall(r"\d+", place)
+        position = ":".join(numbers) if numbers else "end"  # "(at end of document)" has no numbers
+        raise ConfigurationError(f"{file}:{position}: this is not TOML: {what or error}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file}: this is not UTF-8 text (byte {error.start}).") from error
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}.") from error
+
+
+def _choose(project: _ProjectTable, wanted: str | None, file: Path) -> str:
+    names = list(project.targets)
+    name = wanted or project.default_target or ("dev" if "dev" in names else None)
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name is None:
+        raise ConfigurationError(
+            f"{file}: there are several targets ({', '.join(names)}) and none is the default.",
+            hint="Set default_target in the file, or say --target NAME.",
+        )
+    if name not in project.targets:
+        raise UnknownNameError("target", name, names)
+    return name
+
+
+def _override(table: _TargetTable, env: Mapping[str, str]) -> _TargetTable:
+    """``LAKEWRIGHT_LAKE`` and its kind, for every key but the table ``spark``."""
+    values = {
+        key: env[variable]
+        for key in _TargetTable.model_fields
+        if key != "spark" and (variable := ENVIRONMENT_PREFIX + key.upper()) in env
+    }
+    checked = _validate(_TargetTable, values, place="environment", key_as_variable=True)
+    return table.model_copy(update=checked.model_dump(include=set(values)))
+
+
+def _validate(model: type[_Model], values: Mapping[str, Any], *, place: str, key_as_variable: bool = False) -> _Model:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = []
+        for detail in error.errors(include_url=False):
+            where = [str(part) for part in detail["loc"]]
+            key = ENVIRONMENT_PREFIX + where[-1].upper() if key_as_variable else ".".join(where)
+            problems.append(f"{place}: {_problem(key, where, detail['type'], detail['msg'], detail['input'])}")
+        raise ConfigurationError("\n".join(problems)) from None
+
+
+def _problem(key: str, where: list[str], kind: str, expected: str, given: object) -> str:
+    if kind == "extra_forbidden":
+        table = _TargetTable if where[0] == "targets" else _ProjectTable
+        return f"unknown key '{key}'. {did_you_mean(where[-1], table.model_fields) or _known(table)}"
+    wanted = expected.removeprefix("Input should be ")
+    if where[-1] == "driver_memory":
+        wanted = 'a size such as "2g" or "512m"'
+    return f"'{key}' should be {wanted}, and is {given!r}."
+
+
+def _known(table: type[BaseModel]) -> str:
+    return f"Known: {', '.join(table.model_fields)}."
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = str(value).lower() if isinstance(value, bool) else str(value)
+    return flat
+
+
+def _is_uri(text: str) -> bool:
+    return re.match(r"^[a-zA-Z][a-zA-Z0-9+.-]*:/", text) is not None
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return path if _is_uri(path) else os.path.normpath(folder / Path(path).expanduser())
+
+
+def _absolute_store(store: str, folder: Path) -> str:
+    prefix = "sqlite:///"
+    if store.startswith(prefix):
+        return prefix + _absolute(store.removeprefix(prefix), folder)
+    return store if "://" in store else prefix + _absolute(store, folder)
