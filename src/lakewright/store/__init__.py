@@ -1,0 +1,39 @@
+"""The control store: an index of the lake's logs, and who works on what just now."""
+
+from lakewright.store.arrivals import Arrivals
+from lakewright.store.engine import Store, open_store
+from lakewright.store.findings import Findings
+from lakewright.store.holds import HeldSlice
+from lakewright.store.leases import WHOLE_DATASET, Grant, HeldLease, Leases
+from lakewright.store.markers import Marker, Markers
+from lakewright.store.owners import Owner, is_alive, this_process
+from lakewright.store.receipts import Head, Receipts
+from lakewright.store.runs import RunRecord, Runs
+from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
+from lakewright.store.steps import StepRecord, Steps
+
+__all__ = [
+    "WHOLE_DATASET",
+    "Arrivals",
+    "CellHead",
+    "Findings",
+    "Grant",
+    "Head",
+    "HeldLease",
+    "HeldSlice",
+    "Leases",
+    "LiveSlice",
+    "Marker",
+    "Markers",
+    "Owner",
+    "Receipts",
+    "RunRecord",
+    "Runs",
+    "StaleSlice",
+    "StepRecord",
+    "Steps",
+    "Store",
+    "is_alive",
+    "open_store",
+    "this_process",
+]

@@ -1,0 +1,52 @@
+"""The column types of the store: moments as integer microseconds of UTC, plain JSON values as text.
+
+Both read the same in SQLite and PostgreSQL, sort as numbers, and need no time zone settings anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, Text
+from sqlalchemy.types import TypeDecorator
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
+__all__ = ["JsonText", "Moment"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware datetime, stored as microseconds since 1970 in UTC."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """To microseconds."""
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """From microseconds."""
+        # Whole microseconds, never a float: a float of this size loses the last digits.
+        return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+class JsonText(TypeDecorator[Any]):
+    """Plain JSON values as compact text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """To text."""
+        return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """From text."""
+        return None if value is None else json.loads(value)

@@ -1,0 +1,127 @@
+"""What is special about one database: how it is opened, how writing begins, what its errors mean to people.
+
+Everything else in the store is portable SQL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from lakewright.errors import StoreError
+
+__all__ = ["explained", "make_engine", "reading", "switch_to_wal", "writing"]
+
+_WRITES = "lakewright_writes"
+_OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
+
+
+def make_engine(url: URL, *, busy_timeout: timedelta) -> Engine:
+    """An engine on an SQLite file that waits for its turn and keeps foreign keys."""
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise StoreError(
+            f"This Python brings SQLite {sqlite3.sqlite_version}; the store needs 3.35 or newer.",
+            hint="Use a newer Python build.",
+        )
+    # Without a limit: threads that wait for their turn to write each hold a connection meanwhile.
+    engine = create_engine(url, max_overflow=-1, connect_args={"timeout": busy_timeout.total_seconds()})
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
+    # The driver's own way of beginning would start with a read and upgrade it later, where two processes
+    # deadlock; from here on every BEGIN is ours.
+    connection.isolation_level = None
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _on_begin(conn: Connection) -> None:
+    writes = conn.get_execution_options().get(_WRITES, False)
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def switch_to_wal(engine: Engine, *, busy_timeout: timedelta) -> None:
+    """Let readers go on while one process writes; the file remembers it.
+
+    SQLite does not wait for its turn here, unlike anywhere else, so processes that create one store at the
+    same time would fail: we wait ourselves.
+    """
+    deadline = time.monotonic() + busy_timeout.total_seconds()
+    with explained(engine):
+        connection = engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            while True:
+                try:
+                    cursor.execute("PRAGMA journal_mode=WAL")
+                    break
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.005)
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """One consistent look at the store."""
+    with explained(engine), engine.connect() as conn:
+        yield conn
+
+
+@contextlib.contextmanager
+def writing(engine: Engine, conn: Connection | None = None) -> Iterator[Connection]:
+    """A transaction that may write: the one given, or one of its own, committed at the end."""
+    if conn is not None:
+        yield conn
+        return
+    with explained(engine), engine.connect() as own:
+        own.execution_options(**{_WRITES: True})
+        with own.begin():
+            yield own
+
+
+@contextlib.contextmanager
+def explained(engine: Engine) -> Iterator[None]:
+    """Turn the database's refusals into errors that say what to do."""
+    try:
+        yield
+    except IntegrityError:
+        raise  # never an outside cause: a mistake of ours, and its trace is wanted
+    except (DBAPIError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise _explain(str(cause), engine.url.database or "?") from error
+
+
+def _explain(cause: str, path: str) -> StoreError:
+    if "not a database" in cause or "malformed" in cause:
+        return StoreError(
+            f"The file {path} is not a usable SQLite database ({cause}).",
+            hint="Move it away and run `lakewright store rebuild`: the logs of the lake hold what it knew.",
+        )
+    if "locked" in cause or "busy" in cause:
+        return StoreError(
+            f"The store {path} is in use: another process has held it for too long. Nothing was written.",
+            hint="Wait for it to end, or end it (`lakewright status` names the workers), then try again.",
+        )
+    if "readonly" in cause or "unable to open" in cause:
+        return StoreError(
+            f"The store {path} cannot be opened for writing ({cause}).",
+            hint="Give this user write permission on the file and its folder, or put the store elsewhere.",
+        )
+    if "full" in cause or "disk I/O" in cause:
+        return StoreError(
+            f"The disk under the store {path} refused to write ({cause}).",
+            hint="Free some space, then try again.",
+        )
+    return StoreError(f"The store {path} refused: {cause}.", hint="If it stays so, run `lakewright store rebuild`.")

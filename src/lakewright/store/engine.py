@@ -1,0 +1,152 @@
+"""The store as a whole: opening it, one transaction over several subjects, the two calls around a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from lakewright.errors import ConfigurationError, StoreError
+from lakewright.model.receipts import Receipt
+from lakewright.model.runs import StepState
+from lakewright.store.arrivals import Arrivals
+from lakewright.store.dialect import make_engine, switch_to_wal, writing
+from lakewright.store.findings import Findings
+from lakewright.store.holds import HeldSlice
+from lakewright.store.leases import Grant, Leases
+from lakewright.store.markers import Markers
+from lakewright.store.opening import bring_up_to_date
+from lakewright.store.receipts import Receipts
+from lakewright.store.runs import Runs
+from lakewright.store.steps import Steps
+
+__all__ = ["Store", "open_store"]
+
+
+class Store:
+    """One subject per attribute; safe to use from several threads and processes at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.runs = Runs(engine)
+        self.steps = Steps(engine)
+        self.receipts = Receipts(engine)
+        self.arrivals = Arrivals(engine)
+        self.leases = Leases(engine)
+        self.markers = Markers(engine)
+        self.findings = Findings(engine)
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """One writing transaction: give its connection to every call that belongs to it."""
+        return writing(self._engine)
+
+    def begin_step(
+        self,
+        dataset: str,
+        slice_id: str,
+        *,
+        owner_id: str,
+        run_id: str,
+        attempt: int,
+        reason: str,
+        outputs: Sequence[str],
+        now: datetime,
+        lease: str | None = None,
+        parts: Sequence[str] = (),
+    ) -> tuple[Grant, int]:
+        """Lease the slice (or what ``lease`` names: ``*``, the whole dataset) and open the step's record."""
+        with self.transaction() as conn:
+            grant = self.leases.acquire(
+                dataset, lease or slice_id, owner_id=owner_id, run_id=run_id, now=now, parts=parts, conn=conn
+            )
+            step_id = self.steps.open(
+                conn,
+                run_id=run_id,
+                dataset=dataset,
+                slice_id=slice_id,
+                number=grant.number,
+                attempt=attempt,
+                reason=reason,
+                outputs=outputs,
+                now=now,
+            )
+        return grant, step_id
+
+    def finish_step(
+        self,
+        step_id: int,
+        state: StepState,
+        *,
+        grant: Grant,
+        receipts: Sequence[Receipt],
+        now: datetime,
+        arrival: tuple[str, int] | None = None,
+        held: Sequence[HeldSlice] = (),
+        error: str | None = None,
+        hint: str | None = None,
+    ) -> bool:
+        """Index the receipts, move the cursor, close the step and give its lease back, or nothing of it.
+
+        False where the lease had been taken over meanwhile: what was committed before that still counts.
+        """
+        with self.transaction() as conn:
+            self.receipts.add(receipts, conn=conn)
+            self.receipts.hold(held, conn=conn)
+            if arrival is not None:
+                self.arrivals.commit(*arrival, conn=conn)
+            self.steps.close(step_id, state, now=now, error=error, hint=hint, conn=conn)
+            return self.leases.release(grant.dataset, grant.slice_id, grant.number, conn=conn)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_store(url: str, *, busy_timeout: timedelta = timedelta(seconds=30)) -> Store:
+    """Open the store at an address such as ``sqlite:///.lakewright/store.db``; create or upgrade it first."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigurationError(
+            "The address of the store cannot be read.", hint="Write it as sqlite:///.lakewright/store.db."
+        ) from None
+    if parsed.get_backend_name() != "sqlite":
+        raise ConfigurationError(
+            f"The store cannot be kept in '{parsed.get_backend_name()}' yet.",
+            hint="Write the address as sqlite:///.lakewright/store.db.",
+        )
+    if not parsed.database or parsed.database == ":memory:":
+        raise ConfigurationError(
+            "The store cannot be kept in memory: every thread would have another one.",
+            hint="Write the address as sqlite:///.lakewright/store.db.",
+        )
+    _make_folder(Path(parsed.database).parent)
+    engine = make_engine(parsed, busy_timeout=busy_timeout)
+    try:
+        switch_to_wal(engine, busy_timeout=busy_timeout)
+        bring_up_to_date(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"The folder {folder} for the store cannot be made ({error.strerror}).",
+            hint="Give this user write permission there, or choose another place for the store.",
+        ) from error

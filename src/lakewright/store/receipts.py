@@ -1,0 +1,245 @@
+"""Receipts: every commit of every dataset, and what plans, accounts and rollbacks ask about them.
+
+Guarantee:
+    A slice of a dataset has one live data receipt at most, whatever the order in which receipts are added;
+    adding one twice is the same as adding it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, Select, bindparam, delete, func, insert, select, update
+
+from lakewright.errors import ConfigurationError
+from lakewright.model.receipts import STALING_KINDS, Receipt, ReceiptKind
+from lakewright.store import holds, staleness
+from lakewright.store.dialect import reading, writing
+from lakewright.store.holds import HeldSlice
+from lakewright.store.receipt_rows import insert_receipts, load_receipts
+from lakewright.store.settling import settle
+from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
+from lakewright.store.tables import receipts, rollbacks, touched
+
+__all__ = ["Receipts"]
+
+_SUPERSEDE = (
+    update(receipts)
+    .where(
+        receipts.c.dataset == bindparam("of"),
+        receipts.c.kind == "data",
+        receipts.c.state == "live",
+        receipts.c.slice_id == bindparam("slice"),
+        receipts.c.version < bindparam("below"),
+    )
+    .values(state="superseded")
+)
+_FROM_VERSION = select(receipts.c.version).where(
+    receipts.c.dataset == bindparam("of"), receipts.c.version >= bindparam("lowest")
+)
+_LAST_ROLLBACK = select(func.max(rollbacks.c.version)).where(rollbacks.c.dataset == bindparam("of"))
+
+
+class Head(NamedTuple):
+    """How a dataset stands: its newest version, and whether it was ever rolled back."""
+
+    version: int
+    restored: bool
+
+
+class Receipts:
+    """The receipts of all datasets. Their state is decided here, by the order of the commits."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, new: Sequence[Receipt], conn: Connection | None = None) -> None:
+        """Index commits; a data receipt supersedes the earlier ones of its slice, a known one is ignored."""
+        with writing(self._engine, conn) as c:
+            for dataset in {receipt.dataset for receipt in new}:
+                _add(c, dataset, [receipt for receipt in new if receipt.dataset == dataset])
+
+    def rolled_back(self, dataset: str, above_version: int, restored_to: int, conn: Connection | None = None) -> None:
+        """Take back the data receipts above a version; those that were live at it are live again.
+
+        ``above_version`` is the version that the table was brought back to, ``restored_to`` the version that
+        the restore's own commit made: receipts after that one are newer work and stay.
+        """
+        if restored_to <= above_version:
+            raise ConfigurationError(
+                f"Rollback of '{dataset}': the restore's own commit ({restored_to}) must come after "
+                f"the version that it brought back ({above_version})."
+            )
+        with writing(self._engine, conn) as c:
+            same = (rollbacks.c.dataset == dataset) & (rollbacks.c.version == restored_to)
+            c.execute(delete(rollbacks).where(same))
+            c.execute(insert(rollbacks).values(dataset=dataset, version=restored_to, target=above_version))
+            settle(c, dataset)
+
+    def forget(self, dataset: str, conn: Connection | None = None) -> None:
+        """Drop everything known of a dataset's commits, for a rebuild; its held slices stay."""
+        with writing(self._engine, conn) as c:
+            for table in (touched, rollbacks, receipts):
+                c.execute(delete(table).where(table.c.dataset == dataset))
+
+    # One receipt, or several in order
+
+    def get(self, dataset: str, version: int) -> Receipt | None:
+        """The receipt of one commit."""
+        return self._one(select(receipts).where(receipts.c.dataset == dataset, receipts.c.version == version))
+
+    def live(self, dataset: str, slice_id: str) -> Receipt | None:
+        """The data receipt that counts for a slice."""
+        return self._one(_data(dataset, slice_id).where(receipts.c.state == "live"))
+
+    def first(self, dataset: str, slice_id: str) -> Receipt | None:
+        """The first data receipt that a slice ever had."""
+        return self._one(_data(dataset, slice_id).order_by(receipts.c.version).limit(1))
+
+    def last_version(self, dataset: str) -> int | None:
+        """The highest version that is indexed."""
+        highest = select(func.max(receipts.c.version)).where(receipts.c.dataset == dataset)
+        with reading(self._engine) as c:
+            return c.execute(highest).scalar()
+
+    def heads(self, names: Sequence[str] | None = None) -> dict[str, Head]:
+        """Every dataset (of those named) that has a receipt: its newest version, whether it was ever rolled back."""
+        query = select(receipts.c.dataset, func.max(receipts.c.version)).group_by(receipts.c.dataset)
+        if names is not None:
+            query = query.where(receipts.c.dataset.in_(names))
+        with reading(self._engine) as c:
+            restored = {*c.execute(select(rollbacks.c.dataset).distinct()).scalars()}
+            return {name: Head(version, name in restored) for name, version in c.execute(query)}
+
+    def newest(self) -> dict[str, Receipt]:
+        """The newest receipt of every dataset."""
+        last = select(receipts.c.dataset, func.max(receipts.c.version).label("version")).group_by(receipts.c.dataset)
+        top = last.subquery()
+        same = (receipts.c.dataset == top.c.dataset) & (receipts.c.version == top.c.version)
+        return {receipt.dataset: receipt for receipt in self._many(select(receipts).join(top, same))}
+
+    def count_live(self) -> dict[str, int]:
+        """How many slices of each dataset have a receipt that counts."""
+        which = (receipts.c.kind == "data") & (receipts.c.state == "live")
+        query = select(receipts.c.dataset, func.count()).where(which).group_by(receipts.c.dataset)
+        with reading(self._engine) as c:
+            return {name: int(count) for name, count in c.execute(query)}
+
+    def gaps(self, dataset: str, first: int, upto: int) -> list[int]:
+        """The versions from ``first`` to ``upto`` that no receipt tells of, in order."""
+        which = (receipts.c.dataset == dataset) & (receipts.c.version >= first) & (receipts.c.version <= upto)
+        with reading(self._engine) as c:
+            if c.execute(select(func.count()).select_from(receipts).where(which)).scalar_one() == upto - first + 1:
+                return []
+            known = {*c.execute(select(receipts.c.version).where(which)).scalars()}
+        return [version for version in range(first, upto + 1) if version not in known]
+
+    def history(self, dataset: str, limit: int = 50) -> list[Receipt]:
+        """The newest receipts of all kinds and states, newest first."""
+        query = select(receipts).where(receipts.c.dataset == dataset)
+        return self._many(query.order_by(receipts.c.version.desc()).limit(limit))
+
+    def since(self, dataset: str, after: int, upto: int, kinds: Sequence[ReceiptKind] = STALING_KINDS) -> list[Receipt]:
+        """The receipts with ``after < version <= upto``, oldest first."""
+        query = select(receipts).where(
+            receipts.c.dataset == dataset,
+            receipts.c.version > after,
+            receipts.c.version <= upto,
+            receipts.c.kind.in_(kinds),
+        )
+        return self._many(query.order_by(receipts.c.version))
+
+    # What a plan asks
+
+    def live_slices(self, dataset: str) -> dict[str, LiveSlice]:
+        """Slice -> version, input versions and code of its live receipt."""
+        with reading(self._engine) as c:
+            return staleness.live_slices(c, dataset)
+
+    def cells(self, dataset: str, upto: int | None = None) -> dict[str | None, CellHead]:
+        """Event cell -> the last version that made readers stale, and rows; None: rows without a time."""
+        with reading(self._engine) as c:
+            return staleness.cells(c, dataset, upto)
+
+    def rows_between(
+        self, dataset: str, cell_from: str, cell_to: str, upto: int, after: int | None = None
+    ) -> int | None:
+        """Net rows of cells in ``[cell_from, cell_to)`` by commits in ``(after, upto]``; None is unknown."""
+        where = [
+            touched.c.dataset == dataset,
+            touched.c.cell >= cell_from,
+            touched.c.cell < cell_to,
+            touched.c.version <= upto,
+        ]
+        if after is not None:
+            where.append(touched.c.version > after)
+        with reading(self._engine) as c:
+            return staleness.net_rows(c, *where)
+
+    def rows_total(self, dataset: str, upto: int) -> int | None:
+        """The rows of the dataset at a version, those without a usable time too; None is unknown."""
+        with reading(self._engine) as c:
+            return staleness.net_rows(c, touched.c.dataset == dataset, touched.c.version <= upto)
+
+    def stale(self, dataset: str, input: str, grid_width: int) -> list[StaleSlice]:
+        """The live slices in whose time the input has changed since (or since a later rollback)."""
+        with reading(self._engine) as c:
+            return staleness.stale(c, dataset, input, grid_width)
+
+    def missing(self, dataset: str, input: str, grid_width: int) -> list[str]:
+        """The input's cells with rows for which the dataset has no live receipt, in order.
+
+        A slice that was rolled back is not missing until its input changes again.
+        """
+        with reading(self._engine) as c:
+            return staleness.missing(c, dataset, input, grid_width)
+
+    # Held slices
+
+    def hold(self, slices: Sequence[HeldSlice], conn: Connection | None = None) -> None:
+        """Note late rows that the policy left out; of the same slice and input, the newest version counts."""
+        with writing(self._engine, conn) as c:
+            holds.hold(c, slices)
+
+    def held(self, dataset: str, input: str | None = None) -> dict[str, HeldSlice]:
+        """Slice -> what is held; where several inputs are, name the one meant."""
+        with reading(self._engine) as c:
+            return holds.held_of(c, dataset, input)
+
+    def release_held(self, dataset: str, slice_id: str, conn: Connection | None = None) -> None:
+        """The held rows were taken in. A data receipt at or above the held version does it by itself."""
+        with writing(self._engine, conn) as c:
+            holds.release(c, dataset, slice_id)
+
+    def _one(self, query: Select[Any]) -> Receipt | None:
+        found = self._many(query)
+        return found[0] if found else None
+
+    def _many(self, query: Select[Any]) -> list[Receipt]:
+        with reading(self._engine) as c:
+            return load_receipts(c, query)
+
+
+def _data(dataset: str, slice_id: str) -> Select[Any]:
+    return select(receipts).where(
+        receipts.c.dataset == dataset, receipts.c.slice_id == slice_id, receipts.c.kind == "data"
+    )
+
+
+def _add(conn: Connection, dataset: str, given: Sequence[Receipt]) -> None:
+    by_version = {receipt.version: receipt for receipt in given}
+    lowest = min(by_version)
+    later = {*conn.execute(_FROM_VERSION, {"of": dataset, "lowest": lowest}).scalars()}
+    new = [by_version[version] for version in sorted(by_version.keys() - later)]
+    if not new:
+        return
+    last_rollback = conn.execute(_LAST_ROLLBACK, {"of": dataset}).scalar() or 0
+    insert_receipts(conn, new)
+    data = [receipt for receipt in new if receipt.kind == "data"]
+    if later or last_rollback > lowest:  # out of order, as a recovered commit may be: judge all of them anew
+        settle(conn, dataset)
+    elif data:
+        made = [{"of": dataset, "slice": one.slice_id, "below": one.version} for one in data]
+        conn.execute(_SUPERSEDE, made)
+    holds.release_taken_in(conn, data)

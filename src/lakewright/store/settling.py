@@ -1,0 +1,50 @@
+"""Which receipt of a slice counts: derived from the order of the commits and from the rollbacks among them.
+
+A rollback at version N to version T joins the history up to T to what comes after N; what lies between counts
+no longer. Following these joints back from the newest version gives the stretches that count; in them the
+newest data receipt of a slice is live, the earlier ones are superseded, and all others are rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from lakewright.model.receipts import ReceiptState
+from lakewright.store.tables import receipts, rollbacks
+
+__all__ = ["settle"]
+
+_SET_STATE = update(receipts).where(receipts.c.receipt_id == bindparam("id")).values(state=bindparam("now"))
+
+
+def settle(conn: Connection, dataset: str) -> None:
+    """Give each data receipt of a dataset its state anew."""
+    query = select(rollbacks.c.version, rollbacks.c.target).where(rollbacks.c.dataset == dataset)
+    stretches = _stretches({row.version: row.target for row in conn.execute(query)})
+    rows = conn.execute(
+        select(receipts.c.receipt_id, receipts.c.slice_id, receipts.c.version, receipts.c.state)
+        .where(receipts.c.dataset == dataset, receipts.c.kind == "data")
+        .order_by(receipts.c.version)
+    ).all()
+    counting = [row for row in rows if any(after < row.version <= upto for after, upto in stretches)]
+    newest = {row.slice_id: row.receipt_id for row in counting}
+    states: dict[int, ReceiptState] = {row.receipt_id: "rolled back" for row in rows}
+    states |= {row.receipt_id: "superseded" for row in counting}
+    states |= dict.fromkeys(newest.values(), "live")
+    before = {row.receipt_id: row.state for row in rows}
+    changed = [{"id": one, "now": state} for one, state in states.items() if state != before[one]]
+    if changed:
+        conn.execute(_SET_STATE, changed)
+
+
+def _stretches(targets: Mapping[int, int]) -> list[tuple[float, float]]:
+    """The stretches ``(after, upto]`` of versions that count, newest first."""
+    found: list[tuple[float, float]] = []
+    upto = float("inf")
+    while earlier := [version for version in targets if version <= upto]:
+        joint = max(earlier)
+        found.append((joint, upto))
+        upto = targets[joint]
+    return [*found, (float("-inf"), upto)]

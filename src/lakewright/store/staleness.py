@@ -1,0 +1,179 @@
+"""Which slices an input's commits have left behind: cells, net rows, stale and missing slices.
+
+All are questions about event cells, answered by grouping one stretch of ``touched``. Cells and slices of
+different grids meet by their first characters: 13 for hours, 10 for days, 7 for months.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Subquery, and_, case, func, not_, or_, select
+
+from lakewright.store.receipt_rows import NO_CELL
+from lakewright.store.tables import receipt_inputs, receipts, touched
+
+__all__ = [
+    "CellHead",
+    "LiveSlice",
+    "StaleSlice",
+    "cells",
+    "live_slices",
+    "missing",
+    "net_rows",
+    "stale",
+]
+
+
+class CellHead(NamedTuple):
+    """How a cell stands: the last version that made its readers stale, and its rows (None is unknown)."""
+
+    version: int
+    rows: int | None
+
+
+class LiveSlice(NamedTuple):
+    """What a plan needs to know of a live receipt."""
+
+    version: int
+    inputs: dict[str, int]
+    code: str | None
+
+
+class StaleSlice(NamedTuple):
+    """A live slice whose input has moved on in the slice's own time."""
+
+    slice_id: str
+    version: int
+    input_then: int
+    input_now: int
+
+
+class _Restored(NamedTuple):
+    """The newest rollback of a dataset, and the version of an input that it took as settled."""
+
+    version: int
+    input_version: int
+
+
+_NET = func.sum(touched.c.added - touched.c.removed)
+_KNOWN = func.count(touched.c.added - touched.c.removed) == func.count()
+_HEAD = func.max(case((touched.c.staling, touched.c.version)))
+
+
+def live_slices(conn: Connection, dataset: str) -> dict[str, LiveSlice]:
+    """Slice -> what its live receipt was made of, in one query."""
+    query = (
+        select(
+            receipts.c.slice_id,
+            receipts.c.version,
+            receipts.c.code,
+            receipt_inputs.c.input,
+            receipt_inputs.c.version,
+        )
+        .select_from(receipts.outerjoin(receipt_inputs, receipt_inputs.c.receipt_id == receipts.c.receipt_id))
+        .where(_live(dataset))
+        .order_by(receipts.c.slice_id)
+    )
+    found: dict[str, LiveSlice] = {}
+    for slice_id, version, code, name, input_version in conn.execute(query):
+        if slice_id not in found:
+            found[slice_id] = LiveSlice(version, {}, code)
+        if name is not None:
+            found[slice_id].inputs[name] = input_version
+    return found
+
+
+def cells(conn: Connection, dataset: str, upto: int | None = None) -> dict[str | None, CellHead]:
+    """Event cell -> how it stands, in one grouped query."""
+    query = (
+        select(touched.c.cell, _HEAD, case((_KNOWN, _NET)))
+        .where(touched.c.dataset == dataset)
+        .group_by(touched.c.cell)
+        .having(_HEAD.is_not(None))
+    )
+    if upto is not None:
+        query = query.where(touched.c.version <= upto)
+    return {
+        None if cell == NO_CELL else cell: CellHead(version, None if rows is None else int(rows))
+        for cell, version, rows in conn.execute(query)
+    }
+
+
+def net_rows(conn: Connection, *where: ColumnElement[bool]) -> int | None:
+    """Rows added minus rows removed by the commits that fulfil all conditions; None where one is silent."""
+    known, rows = conn.execute(select(_KNOWN, _NET).select_from(touched).where(*where)).one()
+    return int(rows or 0) if known else None
+
+
+def stale(conn: Connection, dataset: str, input: str, grid_width: int) -> list[StaleSlice]:
+    """The live slices whose input has a newer commit in the same cell; only those come back."""
+    heads = _heads(input, grid_width)
+    then = _settled_version(_last_restore(conn, dataset, input))
+    query = (
+        select(receipts.c.slice_id, receipts.c.version, then, heads.c.version)
+        .join(receipt_inputs, receipt_inputs.c.receipt_id == receipts.c.receipt_id)
+        .join(heads, heads.c.cell == func.substr(receipts.c.slice_id, 1, grid_width))
+        .where(_live(dataset), receipt_inputs.c.input == input, heads.c.version > then)
+        .order_by(receipts.c.slice_id)
+    )
+    return [StaleSlice(*row) for row in conn.execute(query)]
+
+
+def missing(conn: Connection, dataset: str, input: str, grid_width: int) -> list[str]:
+    """The input's cells with rows, or an unknown number of them, that no live receipt covers."""
+    heads = _heads(input, grid_width)
+    own_cells = select(func.substr(receipts.c.slice_id, 1, grid_width))
+    query = (
+        select(heads.c.cell)
+        .where(or_(heads.c.rows.is_(None), heads.c.rows > 0))
+        .where(heads.c.cell.not_in(own_cells.where(_live(dataset))))
+        .order_by(heads.c.cell)
+    )
+    restored = _last_restore(conn, dataset, input)
+    if restored is not None:
+        # What was rolled back on purpose does not come back by itself, only with something new.
+        withdrawn = own_cells.where(_of_state(dataset, "rolled back"), receipts.c.version < restored.version)
+        query = query.where(not_(and_(heads.c.version <= restored.input_version, heads.c.cell.in_(withdrawn))))
+    return list(conn.execute(query).scalars())
+
+
+def _heads(input: str, grid_width: int) -> Subquery:
+    """Per cell of the wider grid: the last version that made readers stale, the rows (NULL is unknown)."""
+    cell = func.substr(touched.c.cell, 1, grid_width)
+    return (
+        select(cell.label("cell"), _HEAD.label("version"), case((_KNOWN, _NET)).label("rows"))
+        .where(touched.c.dataset == input, touched.c.cell != NO_CELL)
+        .group_by(cell)
+        .having(_HEAD.is_not(None))
+        .subquery()
+    )
+
+
+def _last_restore(conn: Connection, dataset: str, input: str) -> _Restored | None:
+    newest = (
+        select(receipts.c.version, receipt_inputs.c.version)
+        .join(receipt_inputs, receipt_inputs.c.receipt_id == receipts.c.receipt_id)
+        .where(receipts.c.dataset == dataset, receipts.c.kind == "restore", receipt_inputs.c.input == input)
+        .order_by(receipts.c.version.desc())
+        .limit(1)
+    )
+    row = conn.execute(newest).one_or_none()
+    return None if row is None else _Restored(*row)
+
+
+def _settled_version(restored: _Restored | None) -> ColumnElement[int]:
+    """The version of the input up to which a slice is settled: its receipt's, or a later rollback's."""
+    own = receipt_inputs.c.version
+    if restored is None:
+        return own
+    behind = and_(receipts.c.version < restored.version, own < restored.input_version)
+    return case((behind, restored.input_version), else_=own)
+
+
+def _live(dataset: str) -> ColumnElement[bool]:
+    return _of_state(dataset, "live")
+
+
+def _of_state(dataset: str, state: str) -> ColumnElement[bool]:
+    return and_(receipts.c.dataset == dataset, receipts.c.kind == "data", receipts.c.state == state)

@@ -1,0 +1,238 @@
+"""The tables of the store.
+
+Most hold what the logs of the lake could tell again; leases, retries in flight and findings are here alone.
+A change here needs a migration and a new ``HEAD`` in ``opening`` (a test compares the two schemas).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from lakewright.store.columns import JsonText, Moment
+
+__all__ = [
+    "arrivals",
+    "findings",
+    "held",
+    "leases",
+    "markers",
+    "metadata",
+    "numbers",
+    "owners",
+    "receipt_inputs",
+    "receipts",
+    "rollbacks",
+    "runs",
+    "source_files",
+    "steps",
+    "touched",
+]
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+owners = Table(
+    "owners",
+    metadata,
+    Column("owner_id", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("process_started", Text, nullable=False),
+    Column("beat_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("slice_id", Text, primary_key=True),
+    # No foreign key: a lease whose owner's row is gone was not given back, and says so to its next owner.
+    Column("owner_id", Text, nullable=False, index=True),
+    Column("number", BigInteger, nullable=False),
+    Column("granted_at", Moment, nullable=False),
+    Column("run_id", Text),
+    Column("parts", JsonText, nullable=False),
+)
+
+numbers = Table(
+    "numbers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("last", BigInteger, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("run_time", Moment, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("state", Text, nullable=False, index=True),
+    Column("started_at", Moment, nullable=False, index=True),
+    Column("ended_at", Moment),
+    Column("owner_id", Text),
+    Column("options", JsonText, nullable=False),
+    Column("summary", JsonText),
+    Column("error", Text),
+    Column("cancel_requested", Boolean, nullable=False),
+    Index(None, "pipeline", "started_at"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("step_id", Integer, primary_key=True, autoincrement=True),
+    Column("run_id", Text, nullable=False, index=True),
+    Column("dataset", Text, nullable=False),
+    Column("slice_id", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("outputs", JsonText, nullable=False),
+    Column("error", Text),
+    Column("hint", Text),
+    Index(None, "state", "dataset"),
+    Index(None, "dataset", "step_id"),
+)
+
+receipts = Table(
+    "receipts",
+    metadata,
+    Column("receipt_id", Integer, primary_key=True, autoincrement=True),
+    Column("dataset", Text, nullable=False),
+    Column("slice_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("version_before", BigInteger),
+    Column("number", BigInteger, nullable=False),
+    Column("committed_at", Moment, nullable=False),
+    Column("run_id", Text, index=True),
+    Column("attempt", Integer, nullable=False),
+    Column("rows", BigInteger),
+    Column("bytes", BigInteger),
+    Column("counters", JsonText, nullable=False),
+    Column("code", Text),
+    Column("state", Text, nullable=False),
+    Column("valid_from", Moment),
+    Column("recovered", Boolean, nullable=False),
+    UniqueConstraint("dataset", "version"),
+    Index(None, "dataset", "kind", "state", "slice_id", "version"),
+    Index(None, "dataset", "slice_id", "version"),
+)
+
+receipt_inputs = Table(
+    "receipt_inputs",
+    metadata,
+    Column("receipt_id", Integer, ForeignKey("receipts.receipt_id", ondelete="CASCADE"), primary_key=True),
+    Column("input", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Ordered by cell on disk: what asks for cells reads one stretch of this table and nothing else, which is why
+# it repeats from the receipt whether the commit makes readers stale.
+touched = Table(
+    "touched",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("cell", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("staling", Boolean, nullable=False),
+    Column("added", BigInteger),
+    Column("removed", BigInteger),
+    Index(None, "dataset", "version"),
+    sqlite_with_rowid=False,
+)
+
+rollbacks = Table(
+    "rollbacks",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("target", BigInteger, nullable=False),
+)
+
+held = Table(
+    "held",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("slice_id", Text, primary_key=True),
+    Column("input", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("rows", BigInteger),
+    Column("since_run", Text),
+)
+
+arrivals = Table(
+    "arrivals",
+    metadata,
+    Column("source", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("key", Text),
+    Column("window", JsonText, nullable=False),
+    Column("recorded_at", Moment, nullable=False),
+    Column("run_id", Text),
+    Column("committed", Boolean, nullable=False),
+    UniqueConstraint("source", "key"),
+    Index(None, "source", "committed", "number"),
+)
+
+source_files = Table(
+    "source_files",
+    metadata,
+    Column("source", Text, primary_key=True),
+    Column("arrival", Integer, primary_key=True, autoincrement=False),
+    Column("path", Text, primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("superseded_by", Integer),
+    Index(None, "source", "superseded_by"),
+)
+
+markers = Table(
+    "markers",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("slice_id", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("set_at", Moment, nullable=False),
+    Column("run_id", Text),
+)
+
+findings = Table(
+    "findings",
+    metadata,
+    Column("finding_id", Integer, primary_key=True, autoincrement=True),
+    Column("dataset", Text, nullable=False),
+    Column("slice_id", Text),
+    Column("subject", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("cure", Text),
+    Column("found_at", Moment, nullable=False),
+    Column("run_id", Text, index=True),
+    Index(None, "dataset", "finding_id"),
+)
