@@ -1,0 +1,151 @@
+"""Lake: a root, the names of its datasets, and the sessions that read and write it.
+
+A name resolves here and nowhere else. Reads are pinned to a version, since a frame without one would be read
+anew at each action, perhaps in another state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.lake.locks import TableLocks
+from lakewright.lake.log import DeltaLog, local_path
+from lakewright.lake.tables import AttemptTable
+from lakewright.model.columns import business_columns
+from lakewright.model.identity import Identity
+from lakewright.model.slices import EVENT_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SYSTEM_FOLDER", "Lake"]
+
+SYSTEM_FOLDER = "_lakewright"
+
+_INHERITED = (
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.ansi.enabled",
+    "spark.sql.adaptive.enabled",
+    "spark.databricks.delta.snapshotPartitions",
+)
+
+
+class Lake:
+    """All tables under one root, and those adopted from elsewhere."""
+
+    def __init__(self, root: str, spark: Callable[[], SparkSession]) -> None:
+        local = local_path(root)
+        self.root = root if local is None else str(Path(local).absolute())
+        self.local = None if local is None else Path(self.root)
+        self._spark = spark
+        self._layers: dict[str, str] = {}
+        self._adopted = self._read_adopted()
+        self._threads = threading.local()
+        self.locks = TableLocks(None if self.local is None else self.local / SYSTEM_FOLDER / "locks")
+
+    def declare(self, layers: Mapping[str, str]) -> None:
+        """Tell the lake which datasets there are, and in which layer each lies."""
+        self._layers.update(layers)
+
+    def resolve(self, name: str) -> str:
+        """The path of a dataset's table."""
+        if name in self._adopted:
+            return self._adopted[name]
+        if name.startswith(f"{SYSTEM_FOLDER}/"):
+            return f"{self.root}/{name}"
+        if name not in self._layers:
+            raise UnknownNameError("dataset", name, [*self._layers, *self._adopted])
+        return f"{self.root}/{self._layers[name]}/{name}"
+
+    def names(self) -> list[str]:
+        return sorted({*self._layers, *self._adopted})
+
+    def log(self, name: str) -> DeltaLog:
+        # Only a lake on an object store needs a session to read its logs.
+        return DeltaLog(self.resolve(name), None if self.local is not None else self._spark())
+
+    def session(self) -> SparkSession:
+        """This thread's own child session: identities are session settings, so no two threads share one."""
+        child: SparkSession | None = getattr(self._threads, "session", None)
+        if child is None:
+            parent = self._spark()
+            child = parent.newSession()
+            for name in _INHERITED:
+                value = parent.conf.get(name, None)
+                if value is not None:
+                    child.conf.set(name, value)
+            self._threads.session = child
+        return child
+
+    def read(self, name: str, *, version: int | None = None, system_columns: bool = False) -> DataFrame:
+        """A dataset's rows at one version (the newest one now, where none is given)."""
+        return self.read_path(self.resolve(name), name=name, version=version, system_columns=system_columns)
+
+    def read_path(self, path: str, *, name: str, version: int | None = None, system_columns: bool = False) -> DataFrame:
+        log = DeltaLog(path, None if self.local is not None else self._spark())
+        version = log.latest() if version is None else version
+        if version is None:
+            raise ConfigurationError(
+                f"The dataset '{name}' has no table yet.",
+                hint="`lakewright run` makes it; `lakewright plan` shows how.",
+            )
+        frame = self.session().read.format("delta").option("versionAsOf", version).load(path)
+        if system_columns:
+            return frame
+        columns = frame.columns
+        if EVENT_COLUMN in columns:
+            # Rows without a usable event time are dead letters: in bronze they stay, to readers they do not count.
+            frame = frame.where(f"{EVENT_COLUMN} IS NOT NULL")
+        return frame.select(*[f"`{column}`" for column in business_columns(columns)])
+
+    def open(
+        self,
+        name: str,
+        identity: Identity,
+        *,
+        properties: Mapping[str, str] | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
+    ) -> AttemptTable:
+        """A table to write to, under one attempt's identity."""
+        return AttemptTable(
+            self.resolve(name),
+            spark=self.session(),
+            identity=identity,
+            locks=self.locks,
+            properties=properties,
+            still_mine=still_mine,
+        )
+
+    def fence(self, names: Sequence[str], identity: Identity, parts: Sequence[str]) -> None:
+        """Commit a higher number under an attempt's application ids, so that its late writes are skipped."""
+        for name, part in zip(names, parts, strict=True):
+            table = self.open(name, identity.as_part(part, "fence"))
+            if table.exists():
+                table.touch()
+
+    def adopt(self, name: str, path: str) -> None:
+        """Let a name stand for an existing table elsewhere."""
+        self._adopted[name] = path
+        file = self._adopted_file()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(".tmp")
+        draft.write_text(json.dumps(self._adopted, indent=2, sort_keys=True), encoding="utf-8")
+        os.replace(draft, file)
+
+    def _adopted_file(self) -> Path:
+        if self.local is None:
+            raise ConfigurationError("`adopt` works on a local lake; on an object store declare the table as a source.")
+        return self.local / SYSTEM_FOLDER / "adopted.json"
+
+    def _read_adopted(self) -> dict[str, str]:
+        if self.local is None or not self._adopted_file().exists():
+            return {}
+        found: dict[str, str] = json.loads(self._adopted_file().read_text(encoding="utf-8"))
+        return found

@@ -1,0 +1,173 @@
+"""Reading a Delta table's log: the truth about what was committed.
+
+On a local lake the JSON files are read directly, which costs no Spark job; elsewhere Spark reads them.
+Guarantee: a commit is described by its own file alone, so recovery, rebuild and the run itself see the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from lakewright.errors import TargetError
+from lakewright.model.receipts import Change, Commit
+from lakewright.model.slices import ANY_CELL, EVENT_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DeltaLog", "local_path"]
+
+
+def local_path(uri: str) -> str | None:
+    """The file-system path of a local table, or None for an object store."""
+    if "://" not in uri and not uri.startswith("file:"):
+        return uri
+    parsed = urlparse(uri)
+    return unquote(parsed.path) if parsed.scheme == "file" else None
+
+
+class DeltaLog:
+    """The log of one table."""
+
+    def __init__(self, path: str, spark: SparkSession | None = None) -> None:
+        self.path = path
+        self._spark = spark
+        local = local_path(path)
+        self._folder = None if local is None else os.path.join(local, "_delta_log")
+
+    def exists(self) -> bool:
+        return self.latest() is not None
+
+    def latest(self) -> int | None:
+        """The newest version, or None where there is no table."""
+        return self.bounds()[1]
+
+    def earliest(self) -> int | None:
+        """The oldest version whose commit file is still there."""
+        return self.bounds()[0]
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """The oldest and the newest version in the log, by one look at its folder."""
+        if self._folder is None:
+            newest = self._latest_by_spark()
+            return (None if newest is None else 0), newest
+        try:
+            versions = [int(name[:20]) for name in os.listdir(self._folder) if _is_commit(name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return None, None
+        return (min(versions), max(versions)) if versions else (None, None)
+
+    def commit(self, version: int) -> Commit:
+        """What one version did."""
+        return self._parse(version, self._lines(version))
+
+    def commits(self, after: int | None = None, upto: int | None = None) -> Iterator[Commit]:
+        """The commits with ``after < version <= upto`` that the log still holds, in order."""
+        oldest, latest = self.bounds()
+        newest = latest if upto is None else upto
+        if newest is None or oldest is None:
+            return
+        first = max(-1 if after is None else after, oldest - 1) + 1
+        for version in range(first, newest + 1):
+            yield self.commit(version)
+
+    def _lines(self, version: int) -> list[str]:
+        name = f"{version:020d}.json"
+        if self._folder is None:
+            if self._spark is None:
+                raise TargetError(f"The log of {self.path} lies outside this machine and no Spark session is open.")
+            rows = self._spark.read.text(f"{self.path}/_delta_log/{name}").collect()
+            return [row[0] for row in rows]
+        try:
+            with open(os.path.join(self._folder, name), encoding="utf-8") as file:
+                return file.read().splitlines()
+        except FileNotFoundError:
+            raise TargetError(
+                f"Version {version} of the table {self.path} is no longer in its log.",
+                hint="Somebody cleaned the log by hand, or its retention passed; `lakewright store rebuild` "
+                "starts again from what is left.",
+            ) from None
+
+    def _latest_by_spark(self) -> int | None:
+        if self._spark is None:
+            return None
+        try:
+            row = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.path}` LIMIT 1").select("version").first()
+        except Exception as error:
+            if "DELTA_MISSING" in str(error) or "PATH_NOT_FOUND" in str(error) or "not a Delta table" in str(error):
+                return None
+            raise
+        return None if row is None else int(row[0])
+
+    def _parse(self, version: int, lines: Iterable[str]) -> Commit:
+        info: dict[str, Any] = {}
+        added: dict[str | None, int | None] = {}
+        removed: dict[str | None, int | None] = {}
+        size, data_change, schema_change = 0, False, False
+        for line in lines:
+            action: dict[str, Any] = json.loads(line)
+            if "commitInfo" in action:
+                info = action["commitInfo"]
+            elif "add" in action:
+                add = action["add"]
+                data_change |= add["dataChange"]
+                size += add["size"]
+                _count(added, add, _rows(add))
+            elif "remove" in action:
+                remove = action["remove"]
+                data_change |= remove["dataChange"]
+                rows = _rows(remove)
+                _count(removed, remove, self._rows_of_file(version, remove["path"]) if rows is None else rows)
+            elif "metaData" in action:
+                schema_change = True
+        cells = added.keys() | removed.keys()
+        return Commit(
+            version=version,
+            committed_at=datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC),
+            operation=info.get("operation", "UNKNOWN"),
+            metadata=info.get("userMetadata"),
+            metrics={k: int(v) for k, v in info.get("operationMetrics", {}).items() if str(v).isdigit()},
+            touched={cell: Change(added.get(cell, 0), removed.get(cell, 0)) for cell in cells},
+            bytes_added=size,
+            data_change=data_change,
+            schema_change=schema_change,
+        )
+
+    def _rows_of_file(self, below: int, path: str) -> int | None:
+        """Rows of a file that a rewriting delete removed without telling: look for where it was added."""
+        if self._folder is None:
+            return None
+        needle = json.dumps(path)[1:-1]
+        for version in range(below - 1, (self.earliest() or 0) - 1, -1):
+            for line in self._lines(version):
+                if needle in line and line.startswith('{"add"'):
+                    return _rows(json.loads(line)["add"])
+        return None
+
+
+def _is_commit(name: str) -> bool:
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+
+
+def _rows(file: dict[str, Any]) -> int | None:
+    stats = file.get("stats")
+    rows = json.loads(stats).get("numRecords") if stats else None
+    if rows is None:
+        return None
+    vector = file.get("deletionVector") or {}
+    return int(rows) - int(vector.get("cardinality", 0))
+
+
+def _count(totals: dict[str | None, int | None], file: dict[str, Any], rows: int | None) -> None:
+    values = file.get("partitionValues") or {}
+    # Delta leaves a NULL partition value out of a remove action, so "no such key" is NULL
+    # wherever the table is partitioned by event cells at all; the path tells which.
+    has_cells = EVENT_COLUMN in values or f"{EVENT_COLUMN}=" in file["path"]
+    cell = values.get(EVENT_COLUMN) if has_cells else ANY_CELL
+    known = totals.get(cell, 0)
+    totals[cell] = None if rows is None or known is None else known + rows

@@ -1,0 +1,39 @@
+"""Fitting a frame to its table: a gained column is added first, a lost or retyped one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakewright.errors import SchemaChangeError
+from lakewright.lake.tables import AttemptTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["fit_to_table"]
+
+
+def fit_to_table(
+    frame: DataFrame, table: AttemptTable, *, dataset: str, added_by_writer: Sequence[str] = ()
+) -> DataFrame:
+    """The frame in the table's column order; adds gained columns in a schema commit, before the data."""
+    if not table.exists():
+        return frame
+    new = {field.name: field.dataType.simpleString() for field in frame.schema}
+    old = {field.name: field.dataType.simpleString() for field in table.schema()}
+    if lost := [name for name in old if name not in new and name not in added_by_writer]:
+        raise SchemaChangeError(
+            f"{dataset}: the column {', '.join(lost)} is in the table and no longer in the rows. Nothing was written.",
+            hint=f'Keep it as NULL (F.lit(None).cast("{old[lost[0]]}")), or give the new shape a new name.',
+        )
+    if retyped := [name for name in old if name in new and new[name] != old[name]]:
+        name = retyped[0]
+        raise SchemaChangeError(
+            f"{dataset}: the column {name} is {old[name]} in the table and {new[name]} in the rows. "
+            "Nothing was written.",
+            hint=f'Cast it: F.col("{name}").cast("{old[name]}"), or give the new shape a new name.',
+        )
+    if gained := [(name, kind) for name, kind in new.items() if name not in old]:
+        table.add_columns(gained)
+    return frame.select(*[f"`{name}`" for name in [*(n for n in old if n in new), *(n for n, _ in gained)]])

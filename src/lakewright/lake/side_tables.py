@@ -1,0 +1,103 @@
+"""The lake's own tables for rows that are set aside: dead letters and late rows.
+
+Rows are replaced with the slice that set them aside, so a repeat never doubles them. The partition columns
+carry what a count is asked for (dataset, slice, input, rule): the commit's own statistics are then the account, and
+no counting job runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakewright.lake.lake import SYSTEM_FOLDER, Lake
+from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DEAD_LETTERS", "LATE_ROWS", "dead_letter_rows", "late_rows", "rows_per_rule", "write_side_rows"]
+
+DEAD_LETTERS = f"{SYSTEM_FOLDER}/dead_letters"
+LATE_ROWS = f"{SYSTEM_FOLDER}/late_rows"
+_PARTITIONS = ("dataset", "slice", "input", "rule")
+
+
+def dead_letter_rows(
+    frame: DataFrame, *, reasons: Column, identity: Identity, input_name: str, keep: Sequence[str]
+) -> DataFrame:
+    """The rows of a frame that broke a rule, as dead letters: why, which record, who judged it and when.
+
+    ``keep`` are the business columns to carry along; the fewer, the narrower the pass over the input.
+    """
+    from pyspark.sql import functions as F
+
+    judged = frame.withColumn("_lw_reasons", reasons).where(F.size("_lw_reasons") > 0)
+    return (
+        _side_rows(judged, identity, input_name, keep)
+        .select("*", F.element_at("_lw_reasons", 1).alias("rule"), F.col("_lw_reasons").alias("rules"))
+        .drop("_lw_reasons")
+    )
+
+
+def late_rows(frame: DataFrame, *, identity: Identity, input_name: str) -> DataFrame:
+    """Rows that came after their slice was done and that policy leaves out."""
+    from pyspark.sql import functions as F
+
+    keep = business_columns(frame.columns)
+    judged = frame.withColumn("_lw_reasons", F.lit(None).cast("array<string>"))
+    return (
+        _side_rows(judged, identity, input_name, keep)
+        .select("*", F.lit("late").alias("rule"), F.array(F.lit("late")).alias("rules"))
+        .drop("_lw_reasons")
+    )
+
+
+def write_side_rows(lake: Lake, table: str, rows: DataFrame, identity: Identity) -> Commit | None:
+    """Runs a job that replaces the side rows of this dataset, slice and part; None where a newer attempt was first."""
+    target = lake.open(table, identity)
+    where = f"dataset = '{identity.dataset}' AND slice = '{identity.slice_id}'"
+    return target.replace(rows, where=where, partition_by=_PARTITIONS)
+
+
+def rows_per_rule(lake: Lake, table: str, version: int) -> dict[str, dict[str, int]]:
+    """Rows of each input that one commit set aside, by the first rule that a row broke: from the log's statistics."""
+    import json
+
+    counts: dict[str, dict[str, int]] = {}
+    for line in lake.log(table)._lines(version):
+        if line.startswith('{"add"'):
+            add = json.loads(line)["add"]
+            values = add["partitionValues"]
+            rules = counts.setdefault(values["input"], {})
+            rules[values["rule"]] = rules.get(values["rule"], 0) + int(json.loads(add["stats"])["numRecords"])
+    return counts
+
+
+def _side_rows(judged: DataFrame, identity: Identity, input_name: str, keep: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    present = set(judged.columns)
+
+    def or_null(column: str, kind: str) -> Column:
+        return F.col(column) if column in present else F.lit(None).cast(kind)
+
+    record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in keep])) if keep else F.lit(None).cast("string")
+    content = F.col(HASH_COLUMN) if HASH_COLUMN in present else F.xxhash64(record)
+    return judged.select(
+        F.lit(identity.dataset).alias("dataset"),
+        F.lit(identity.slice_id).alias("slice"),
+        F.lit(input_name).alias("input"),
+        or_null(FILE_COLUMN, "string").alias("file"),
+        or_null(VERSION_COLUMN, "string").alias("file_version"),
+        content.alias("record_hash"),
+        or_null(RAW_COLUMN, "string").alias("raw"),
+        record.alias("record"),
+        F.lit(identity.number).cast("bigint").alias("number"),
+        F.lit(identity.run_id).alias("run_id"),
+        F.lit(identity.run_time).cast("timestamp").alias("run_time"),
+        F.lit(identity.code).alias("code"),
+        "_lw_reasons",
+    )

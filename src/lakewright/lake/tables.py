@@ -1,0 +1,198 @@
+"""One table of the lake, opened for one attempt of one step.
+
+Guarantee:
+    Each call makes at most one commit, and that commit carries the attempt's identity: its JSON in
+    ``userMetadata`` and its number as the transaction's version, so that Delta skips it if a newer attempt
+    was there first. What the commit did is read back from the log, never from a second job.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from lakewright.errors import LeaseHeldError
+from lakewright.failpoints import failpoint
+from lakewright.lake.delta_errors import explain_write_error
+from lakewright.lake.locks import TableLocks
+from lakewright.lake.log import DeltaLog
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["AttemptTable"]
+
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+
+
+class AttemptTable:
+    """Fulfils ``model.protocols.Table``."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        spark: SparkSession,
+        identity: Identity,
+        locks: TableLocks,
+        properties: Mapping[str, str] | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._path = path
+        self._spark = spark
+        self.identity = identity
+        self._locks = locks
+        self._properties = dict(properties or {})
+        self._still_mine = still_mine
+        self.log = DeltaLog(path, spark)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
+
+    def exists(self) -> bool:
+        return self.log.exists()
+
+    def schema(self) -> StructType:
+        return self.read().schema
+
+    def read(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._path)
+
+    def replace(self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Runs a job that replaces the rows that fulfil ``where`` by the frame's; None where Delta skipped it."""
+
+        def write() -> None:
+            new = not self.exists()
+            rows = _only_within(frame, where) if new and where != "true" else frame
+            writer = rows.write.format("delta").mode("overwrite")
+            if new:
+                writer = writer.options(**self._properties)
+            if partition_by:
+                writer = writer.partitionBy(*partition_by)
+            # "true" would be a full overwrite that may also change the schema: say what is meant instead.
+            (writer if where == "true" else writer.option("replaceWhere", where)).save(self._path)
+
+        return self._commit(write, where=where)
+
+    def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Runs a MERGE of the frame (``s``) into the table (``t``); None where Delta skipped it."""
+        if not self.exists():
+            self.create(frame.schema, partition_by=partition_by)
+
+        def write() -> None:
+            view = f"lw_{uuid.uuid4().hex}"
+            frame.createOrReplaceTempView(view)
+            try:
+                self._spark.sql(f"MERGE INTO delta.`{self._path}` t USING {view} s ON {on} {clauses}")
+            finally:
+                self._spark.catalog.dropTempView(view)
+
+        commit = self._commit(write)
+        # A MERGE that changes nothing may leave no commit; an empty one then holds the receipt.
+        return commit if commit is not None else self.touch()
+
+    def touch(self) -> Commit | None:
+        """Commit nothing but the identity (a fence, or the proof that a step found nothing to do)."""
+
+        def write() -> None:
+            self.read().limit(0).write.format("delta").mode("append").save(self._path)
+
+        return self._commit(write)
+
+    def create(self, schema: StructType, *, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Make the empty table, so that what follows has something to merge into."""
+
+        def write() -> None:
+            empty = self._spark.createDataFrame([], schema)
+            writer = empty.write.format("delta").mode("ignore").options(**self._properties)
+            (writer.partitionBy(*partition_by) if partition_by else writer).save(self._path)
+
+        return self._as("schema", "create")._commit(write)
+
+    def add_columns(self, columns: Sequence[tuple[str, str]]) -> Commit | None:
+        """Add columns as nullable, in a schema commit of its own before the data."""
+        listed = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+
+        def write() -> None:
+            self._spark.sql(f"ALTER TABLE delta.`{self._path}` ADD COLUMNS ({listed})")
+
+        return self._as("schema", "columns")._commit(write)
+
+    def restore(self, version: int) -> Commit | None:
+        """Go back to a version. RESTORE takes no identity: the lease is checked once more directly before it."""
+
+        def write() -> None:
+            self._spark.sql(f"RESTORE TABLE delta.`{self._path}` TO VERSION AS OF {version}")
+
+        return self._commit(write, fenced=False)
+
+    def _as(self, kind: str, part: str) -> AttemptTable:
+        return AttemptTable(
+            self._path,
+            spark=self._spark,
+            identity=self.identity.as_part(f"{self.identity.part}:{part}", "schema"),
+            locks=self._locks,
+            properties=self._properties,
+            still_mine=self._still_mine,
+        )
+
+    def _commit(self, write: Callable[[], None], *, where: str | None = None, fenced: bool = True) -> Commit | None:
+        metadata = self.identity.to_json()
+        alone = nullcontext() if self.exists() else self._locks.creating(self._path)
+        with alone, self._locks.hold(self._path):
+            if not self._still_mine():
+                raise LeaseHeldError(
+                    f"{self.identity.dataset}, slice {self.identity.slice_id}: another run has taken over. "
+                    "Nothing was written.",
+                    name=self.identity.dataset,
+                    owner="another run",
+                )
+            before = self.log.latest()
+            with self._identified(metadata, fenced=fenced):
+                try:
+                    write()
+                except Exception as error:
+                    explained = explain_write_error(error, dataset=self.identity.dataset, path=self._path, where=where)
+                    if explained is None:
+                        raise
+                    raise explained from error
+            failpoint(f"committed.{self.identity.part}")
+            for commit in self.log.commits(after=before):
+                if commit.metadata == metadata:
+                    return commit
+        return None
+
+    @contextmanager
+    def _identified(self, metadata: str, *, fenced: bool) -> Iterator[None]:
+        # These settings exist only on the child session of this worker thread, and only during the commit: a
+        # step that writes to Delta by itself must not carry our number.
+        conf = self._spark.conf
+        conf.set(_METADATA, metadata)
+        if fenced:
+            conf.set(_APP_ID, self.identity.app_id)
+            conf.set(_APP_VERSION, str(self.identity.number))
+        try:
+            yield
+        finally:
+            for name in (_METADATA, _APP_ID, _APP_VERSION):
+                conf.unset(name)
+
+
+def _only_within(frame: DataFrame, where: str) -> DataFrame:
+    """The same rows, failing where one lies outside: Delta checks a predicate only once the table is there."""
+    from pyspark.sql import functions as F
+
+    outside = F.raise_error(F.lit("DELTA_REPLACE_WHERE_MISMATCH"))
+    return frame.where(F.when(F.coalesce(F.expr(where), F.lit(False)), F.lit(True)).otherwise(outside.cast("boolean")))

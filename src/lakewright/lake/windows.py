@@ -1,0 +1,51 @@
+"""Recorded windows as a commit carries them: inside the identity, or beside it where they are large."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from typing import Any
+
+from lakewright.lake.lake import SYSTEM_FOLDER, Lake
+from lakewright.model.arrivals import WINDOW_LIMIT_BYTES, Arrival, FileVersion, JsonValue
+
+__all__ = ["load_window", "store_window"]
+
+
+def store_window(lake: Lake, arrival: Arrival) -> JsonValue:
+    """What to put into the commit's identity so that the arrival can be rebuilt from the log alone."""
+    value: dict[str, JsonValue] = {
+        "number": arrival.number,
+        "recorded_at": arrival.recorded_at.isoformat(),
+        "key": arrival.key,
+        "window": dict(arrival.window),
+        "files": [[f.path, f.version, f.size] for f in arrival.files],
+        "supersedes": [[number, f.path, f.version, f.size] for number, f in arrival.supersedes],
+    }
+    text = json.dumps(value, separators=(",", ":"))
+    if len(text.encode()) <= WINDOW_LIMIT_BYTES or lake.local is None:
+        return value
+    folder = lake.local / SYSTEM_FOLDER / "windows" / arrival.source
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{arrival.number:012d}.json"
+    draft = file.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, file)
+    return {"number": arrival.number, "file": str(file.relative_to(lake.local))}
+
+
+def load_window(lake: Lake, source: str, value: Any, *, run_id: str | None) -> Arrival:
+    """The arrival that a commit's identity tells of."""
+    if "file" in value and lake.local is not None:
+        value = json.loads((lake.local / value["file"]).read_text(encoding="utf-8"))
+    return Arrival(
+        source=source,
+        number=value["number"],
+        window=value["window"],
+        recorded_at=datetime.fromisoformat(value["recorded_at"]),
+        run_id=run_id,
+        key=value["key"],
+        files=tuple(FileVersion(*file) for file in value["files"]),
+        supersedes=tuple((number, FileVersion(*file)) for number, *file in value["supersedes"]),
+    )
