@@ -1,0 +1,142 @@
+"""What is new in a folder: the window of one arrival, and whether it can still be read as it was recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+from lakewright.connectors.listing import list_files, resolve_folder, version_of
+from lakewright.errors import InputError
+from lakewright.model.arrivals import Arrival, FileVersion, JsonValue
+from lakewright.model.protocols import Found, SourceContext
+
+__all__ = ["find_new_files", "gone_files", "refuse_gone_files", "window_files", "window_folder"]
+
+
+def find_new_files(
+    path: str, ctx: SourceContext, *, pattern: str, max_files: int | None, max_bytes: int | None
+) -> Found | None:
+    """The files that no arrival holds in their present version, bounded; None where there are none.
+
+    A deleted file is no arrival: what was taken from it stays.
+    """
+    listed = list_files(resolve_folder(path, ctx.project), pattern)
+    new = [file for file in listed if _known_version(ctx, file.path) != file.version]
+    if not new:
+        return None
+    taken = _bounded(new, max_files, max_bytes)
+    for file in taken:
+        _refuse_unreadable_name(path, file.path)
+    supersedes = tuple(
+        (ctx.known_files[file.path][1], _file_version(file.path, ctx.known_files[file.path][0]))
+        for file in taken
+        if file.path in ctx.known_files
+    )
+    files: list[JsonValue] = [[file.path, file.version, file.size] for file in taken]
+    return Found(
+        window={"root": path, "files": files},
+        files=tuple(taken),
+        supersedes=supersedes,
+        summary=_summary(taken, len(supersedes), len(new) - len(taken)),
+    )
+
+
+def window_folder(arrival: Arrival, ctx: SourceContext) -> Path:
+    """Where the files of a recorded window lie."""
+    return resolve_folder(cast(str, arrival.window["root"]), ctx.project)
+
+
+def window_files(arrival: Arrival) -> tuple[FileVersion, ...]:
+    """The files of a recorded window."""
+    rows = cast("list[tuple[str, str, int]]", arrival.window["files"])
+    return tuple(FileVersion(path, version, size) for path, version, size in rows)
+
+
+def gone_files(arrival: Arrival, ctx: SourceContext) -> list[str]:
+    """The files of a window that vanished or changed since it was recorded, in words."""
+    folder = window_folder(arrival, ctx)
+    gone = []
+    for file in window_files(arrival):
+        try:
+            stat = os.stat(os.path.join(folder, file.path))
+        except (FileNotFoundError, NotADirectoryError):
+            gone.append(f"{file.path} is no longer there")
+        else:
+            if version_of(stat) != file.version:
+                gone.append(f"{file.path} has changed since (was {file.version}, is {version_of(stat)})")
+    return gone
+
+
+def refuse_gone_files(arrival: Arrival, ctx: SourceContext) -> None:
+    """Refuse a window that is not as recorded: other rows under an old arrival would be there twice later."""
+    gone = gone_files(arrival, ctx)
+    if gone:
+        more = f", and {len(gone) - 3} more" if len(gone) > 3 else ""
+        raise InputError(
+            f"{ctx.dataset}: arrival {arrival.number} can no longer be read as it was recorded from "
+            f"{window_folder(arrival, ctx)}: {'; '.join(gone[:3])}{more}. Nothing was read.",
+            hint="Put the files back as they were. If the arrival is already in bronze, repeat from bronze.",
+        )
+
+
+def _known_version(ctx: SourceContext, path: str) -> str | None:
+    known = ctx.known_files.get(path)
+    return None if known is None else known[0]
+
+
+def _file_version(path: str, version: str) -> FileVersion:
+    size = version.partition("-")[0]
+    return FileVersion(path, version, int(size) if size.isdigit() else 0)
+
+
+def _bounded(files: Sequence[FileVersion], max_files: int | None, max_bytes: int | None) -> list[FileVersion]:
+    """As many files as fit, in order; at least one, or a file over the limit would block the source."""
+    taken: list[FileVersion] = []
+    size = 0
+    for file in files[:max_files]:
+        size += file.size
+        if taken and max_bytes is not None and size > max_bytes:
+            break
+        taken.append(file)
+    return taken
+
+
+def _refuse_unreadable_name(root: str, path: str) -> None:
+    if ":" in path:
+        problem = "Hadoop's local file system cannot open a name that holds a ':'"
+    elif not _is_unicode(path):
+        problem = "its name is no valid UTF-8"
+    else:
+        return
+    raise InputError(
+        f"{root}/{path.encode(errors='replace').decode()} cannot be read: {problem}. Nothing was read.",
+        hint="Rename it (2026-01-05T0700.json, not 2026-01-05T07:00.json), or exclude it by 'pattern'.",
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a byte that the file system's encoding does not know
+        return False
+    return True
+
+
+def _summary(taken: Sequence[FileVersion], replaced: int, waiting: int) -> str:
+    new = len(taken) - replaced
+    parts = [f"{new} new {'file' if new == 1 else 'files'}"] if new else []
+    parts += [f"{replaced} replaced"] if replaced else []
+    parts.append(_size(file.size for file in taken))
+    parts += [f"{waiting} more for the next arrival"] if waiting else []
+    return ", ".join(parts)
+
+
+def _size(sizes: Iterable[int]) -> str:
+    size = float(sum(sizes))
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
