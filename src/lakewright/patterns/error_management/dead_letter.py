@@ -1,0 +1,139 @@
+"""Dead-Letter: set the rows that cannot be processed aside and keep the job going.
+
+Problem:
+    One malformed row makes the job fail, and every rerun fails at the same row.
+Guarantee:
+    Each input row is in exactly one of ``valid`` and ``rejected``, and a rejected row names all the rules that
+    it broke. In a pipeline the rejected rows are committed before anything is published, are replaced with
+    their slice when it is repeated, and a share above ``stop_above`` publishes nothing.
+Consequences:
+    - Both frames are lazy: using both reads the input twice, so cache a costly input.
+    - A wrong rule diverts good rows: watch the share of rejected rows and set a limit.
+    - Error-safe functions (``try_cast``) hide an error as NULL: ``survives`` makes a rule that compares input and
+      output.
+    - Sessions and order suffer while rows lie aside: a replay lists the slices that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from lakewright.errors import ConfigurationError
+from lakewright.model.protocols import GuardContext, Guarded, SideRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DeadLetter", "DeadLetterSplit", "Rule", "split_dead_letters", "survives"]
+
+Rule: TypeAlias = "str | Column | Callable[[], Column]"
+"""A condition that a good row fulfils: SQL text, a column, or (in a project file, where no session runs yet) a
+function that returns one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSplit:
+    """The two halves of an input."""
+
+    valid: DataFrame
+    rejected: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """The guard of the pipeline layer.
+
+    ``stop_above`` is the share of rejected rows (0 to 1), ``stop_above_rows`` their number, above which the step
+    stops and publishes nothing. ``record="identity"`` keeps only what tells the record in the dead
+    letter, which makes the judging pass narrower; the whole row stays in the input.
+    """
+
+    rules: Mapping[str, Rule]
+    stop_above: float | None = None
+    stop_above_rows: int | None = None
+    record: Literal["whole", "identity"] = "whole"
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ConfigurationError("Dead-Letter: 'rules' is empty. Name at least one rule.")
+        if self.stop_above is not None and not 0 <= self.stop_above <= 1:
+            raise ConfigurationError(f"Dead-Letter: stop_above is a share from 0 to 1, not {self.stop_above}.")
+        if self.stop_above_rows is not None and self.stop_above_rows < 0:
+            raise ConfigurationError(f"Dead-Letter: stop_above_rows is 0 or more, not {self.stop_above_rows}.")
+        if self.record not in ("whole", "identity"):
+            raise ConfigurationError(f"Dead-Letter: record is 'whole' or 'identity', not {self.record!r}.")
+        for name in self.rules:
+            if not name or len(name) > 100 or any(c in name for c in "/\\'\"`\n"):
+                raise ConfigurationError(f"Dead-Letter: {name!r} is no name for a rule; use words and underscores.")
+
+    def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
+        from pyspark.sql import functions as F
+
+        reasons = _reasons(self.rules)
+        kept = frame.where(F.size(reasons) == 0)
+        # The optimiser prunes what the rules do not read, so the narrow pass needs no list of columns from us.
+        side = SideRows(
+            reasons=reasons,
+            whole=self.record == "whole",
+            stop_above=self.stop_above,
+            stop_above_rows=self.stop_above_rows,
+        )
+        return Guarded(kept=kept, side=side)
+
+
+def split_dead_letters(
+    df: DataFrame, *, rules: Mapping[str, Rule], reasons_column: str = "broken_rules"
+) -> DeadLetterSplit:
+    """Part the rows that keep every rule (a condition that a good row fulfils) from the others.
+
+    >>> visits = spark.createDataFrame([("v1", 3), ("v2", -1)], "visit string, pages int")
+    >>> split = split_dead_letters(visits, rules={"some_pages": "pages > 0"})
+    >>> split.rejected.collect()
+    [Row(visit='v2', pages=-1, broken_rules=['some_pages'])]
+    """
+    from pyspark.sql import functions as F
+
+    if not rules:
+        raise ConfigurationError("Dead-Letter: 'rules' is empty. Name at least one rule.")
+    if reasons_column in df.columns:
+        raise ConfigurationError(
+            f"Dead-Letter: the input already has a column '{reasons_column}', which would be "
+            "overwritten. Choose another name in 'reasons_column'."
+        )
+    judged = df.withColumn(reasons_column, _reasons(rules))
+    return DeadLetterSplit(
+        valid=judged.where(F.size(reasons_column) == 0).drop(reasons_column),
+        rejected=judged.where(F.size(reasons_column) > 0),
+    )
+
+
+def survives(inputs: Sequence[str], result: str) -> str:
+    """The rule that an expression did not lose its input: some input is there, and the result is not NULL.
+
+    A row in which every input is NULL keeps the rule: there was nothing to lose.
+
+    >>> survives(["version"], "try_cast(version AS int)")
+    '(`version` IS NULL) OR (try_cast(version AS int)) IS NOT NULL'
+    """
+    if isinstance(inputs, str) or not inputs:
+        raise ConfigurationError("Dead-Letter: survives() takes a list of at least one input column.")
+    absent = " AND ".join(f"`{name}` IS NULL" for name in inputs)
+    return f"({absent}) OR ({result}) IS NOT NULL"
+
+
+def _reasons(rules: Mapping[str, Rule]) -> Column:
+    from pyspark.sql import functions as F
+
+    # NULL counts as broken: in doubt a row is set aside, never lost from both halves.
+    broken = [F.when(~F.coalesce(_column(rule), F.lit(False)), F.lit(name)) for name, rule in rules.items()]
+    return F.array_compact(F.array(*broken))
+
+
+def _column(rule: Rule) -> Column:
+    from pyspark.sql import functions as F
+
+    if isinstance(rule, str):
+        return F.expr(rule)
+    return rule() if callable(rule) else rule

@@ -1,0 +1,101 @@
+"""Data Overwrite: replace the data of a run, so that a repeat leaves what one run would have left.
+
+Problem:
+    A daily job appends, and each repeat or backfill doubles the day.
+Guarantee:
+    After any number of runs the slice holds exactly the rows of the last one; rows outside the slice are
+    untouched, and a row that would fall outside makes the write fail before anything is changed.
+Consequences:
+    - Only the slice is rewritten if the table is partitioned by what tells slices apart: see Horizontal
+      Partitioner. Pipelines partition event-sliced tables by the event cell by themselves.
+    - Replaced files stay on disk until VACUUM passes the retention (``remove_unused_files``): *overwritten* is
+      not *erased*. Until then ``read_version`` reads what was there before.
+    - Plain files have no log: ``overwrite_files`` writes aside and swaps (see ``file_swap``).
+    - An empty input would replace good data by nothing: ``empty="fail"`` refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakewright.errors import ConfigurationError, InputError
+from lakewright.model.protocols import WriteContext
+from lakewright.model.receipts import Commit
+from lakewright.patterns.idempotency.file_swap import current_files, overwrite_files
+from lakewright.patterns.idempotency.refusals import refuse_empty
+from lakewright.patterns.idempotency.versions import read_version, remove_unused_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "DataOverwrite",
+    "current_files",
+    "overwrite_files",
+    "overwrite_slice",
+    "read_version",
+    "refuse_empty",
+    "remove_unused_files",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DataOverwrite:
+    """The writer of the pipeline layer: replaces the slice in one commit."""
+
+    empty: Literal["allow", "fail"] = "allow"
+
+    def __post_init__(self) -> None:
+        if self.empty not in ("allow", "fail"):
+            raise ConfigurationError(f"Data Overwrite: empty is 'allow' or 'fail', not {self.empty!r}.")
+
+    @property
+    def streams(self) -> bool:
+        return False
+
+    @property
+    def replaces_slice(self) -> bool:
+        return True
+
+    def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
+        if self.empty == "fail":
+            refuse_empty(frame, what=f"{ctx.dataset}, slice {ctx.slice.id}")
+        return ctx.table.replace(frame, where=ctx.slice.predicate(), partition_by=ctx.partition_by)
+
+
+def overwrite_slice(
+    df: DataFrame,
+    path: str,
+    *,
+    where: str | None = None,
+    empty: Literal["allow", "fail"] = "fail",
+    partition_by: Sequence[str] = (),
+) -> None:
+    """Runs a job that replaces, in one Delta commit, the rows of the table that fulfil ``where`` by the frame's.
+
+    Without ``where`` the whole table is replaced.
+
+    >>> visits = spark.createDataFrame([("v1", "2026-01-05")], "visit string, day string")
+    >>> overwrite_slice(visits, folder, where="day = '2026-01-05'")
+    >>> overwrite_slice(visits, folder, where="day = '2026-01-05'")
+    >>> spark.read.format("delta").load(folder).count()
+    1
+    """
+    if empty == "fail":
+        refuse_empty(df, what="Data Overwrite")
+    writer = df.write.format("delta").mode("overwrite")
+    if where is not None:
+        writer = writer.option("replaceWhere", where)
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    try:
+        writer.save(path)
+    except Exception as error:
+        if "DELTA_REPLACE_WHERE_MISMATCH" not in str(error):
+            raise
+        raise InputError(
+            f"Data Overwrite: a row lies outside the slice that is being replaced ({where}). Nothing was written.",
+            hint="Filter the rows to the slice, or widen the predicate.",
+        ) from error

@@ -1,0 +1,100 @@
+"""A Delta table named by its path alone: what the writers need when they are used without a lake.
+
+Nothing here carries an identity: a caller who wants one commit per batch gives ``batch`` where a function has it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from lakewright.model.receipts import Commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["DeltaPath", "last_commit", "partition_columns", "table_exists"]
+
+_NO_TABLE = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
+
+
+class DeltaPath:
+    """Fulfils ``model.protocols.Table`` for a plain path."""
+
+    def __init__(self, path: str, spark: SparkSession) -> None:
+        self._path = path
+        self._spark = spark
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
+
+    def exists(self) -> bool:
+        return table_exists(self._spark, self._path)
+
+    def schema(self) -> StructType:
+        return self.read().schema
+
+    def read(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._path)
+
+    def replace(self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        writer = frame.write.format("delta").mode("overwrite")
+        writer = writer.partitionBy(*partition_by) if partition_by else writer
+        (writer if where == "true" else writer.option("replaceWhere", where)).save(self._path)
+        return last_commit(self._spark, self._path)
+
+    def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        if not self.exists():
+            empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("ignore")
+            (empty.partitionBy(*partition_by) if partition_by else empty).save(self._path)
+        view = f"lw_{uuid.uuid4().hex}"
+        frame.createOrReplaceTempView(view)
+        try:
+            self._spark.sql(f"MERGE INTO delta.`{self._path}` t USING {view} s ON {on} {clauses}")
+        finally:
+            self._spark.catalog.dropTempView(view)
+        return last_commit(self._spark, self._path)
+
+
+def table_exists(spark: SparkSession, path: str) -> bool:
+    """Whether there is a Delta table at the path; anything but "there is none" is raised."""
+    try:
+        # The schema is asked for because over Connect nothing is looked up before.
+        spark.read.format("delta").load(path).schema  # noqa: B018
+    except Exception as error:
+        if any(word in str(error) for word in _NO_TABLE):
+            return False
+        raise
+    return True
+
+
+def partition_columns(spark: SparkSession, path: str) -> tuple[str, ...]:
+    """The columns that a table is partitioned by."""
+    row = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("partitionColumns").first()
+    return tuple(row[0]) if row is not None else ()
+
+
+def last_commit(spark: SparkSession, path: str) -> Commit | None:
+    """The newest commit of a table, from its history."""
+    row = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()
+    return None if row is None else _commit(row)
+
+
+def _commit(row: Row) -> Commit:
+    metrics: Mapping[str, str] = row["operationMetrics"] or {}
+    return Commit(
+        version=row["version"],
+        committed_at=row["timestamp"].replace(tzinfo=UTC),
+        operation=row["operation"],
+        metadata=row["userMetadata"],
+        metrics={name: int(value) for name, value in metrics.items() if str(value).isdigit()},
+        touched={},
+    )

@@ -1,0 +1,201 @@
+"""Merger: apply a feed of changes to a table by key, so that applying it twice changes nothing more.
+
+Problem:
+    Only changes arrive, never the whole dataset, and each may arrive again.
+Guarantee:
+    One MERGE per batch: a key that is new is inserted, a known one updated, one flagged as deleted removed
+    (or kept and marked), and a flagged row for an unknown key is not inserted. The same batch twice leaves
+    the same table. An input with NULL keys, or with several changes of one key and nothing that orders
+    them, is refused before the write.
+Consequences:
+    - Keys must be immutable: a changed key is a new row, and the old one stays.
+    - A row that is missing from the feed means nothing: deletes need a flag column. A NULL flag is read as
+      "not deleted".
+    - Replaying an old batch alone shows an older state until the later ones are replayed too; to restore the
+      table first is what Stateful Merger does.
+    - A MERGE reads the target. Where partition columns belong to the key, only the partitions that the batch
+      names are read, at the price of a pass over those columns of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaChangeError
+from lakewright.model.protocols import Table, WriteContext
+from lakewright.model.receipts import Commit
+from lakewright.patterns.idempotency.delta_paths import DeltaPath, partition_columns
+from lakewright.patterns.idempotency.refusals import refuse_ambiguous_keys, refuse_null_keys
+from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Merger", "keep_last_change", "merge_changes", "refuse_ambiguous_keys"]
+
+_MOST_PARTITIONS = 1_000
+"""A longer list of values costs more to plan than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """The writer of the pipeline layer.
+
+    ``sequence`` orders several changes of one key within a batch (the last one counts); ``deleted`` names a
+    boolean column of the feed; ``history=Scd2(...)`` keeps every version of a row instead of the last one.
+    """
+
+    keys: Sequence[str]
+    sequence: str | None = None
+    deleted: str | None = None
+    delete: Literal["hard", "soft"] = "hard"
+    history: Scd2 | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str) or not self.keys:
+            raise ConfigurationError("Merger: 'keys' is a list of at least one column, such as keys=[\"user_id\"].")
+        if self.delete not in ("hard", "soft"):
+            raise ConfigurationError(f"Merger: delete is 'hard' or 'soft', not {self.delete!r}.")
+        if self.history is not None and self.deleted is not None:
+            raise ConfigurationError("Merger: with history=Scd2(...), deletes are ended versions; leave 'deleted' out.")
+        object.__setattr__(self, "keys", tuple(self.keys))
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+    @property
+    def replaces_slice(self) -> bool:
+        return False
+
+    @property
+    def validity(self) -> tuple[str, str] | None:
+        """The columns that tell when a version was valid, where versions are kept."""
+        return (self.history.valid_from, self.history.valid_to) if self.history else None
+
+    @property
+    def adds_columns(self) -> tuple[str, ...]:
+        """Columns of the table that the writer makes and the step does not."""
+        return (self.history.valid_to, self.history.current) if self.history else ()
+
+    def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
+        columns = frame.columns
+        needed = [*self.keys, *[c for c in (self.sequence, self.deleted) if c]]
+        if missing := [name for name in needed if name not in columns]:
+            raise MissingColumnsError(pattern=f"{ctx.dataset} (Merger)", missing=missing, present=columns)
+        if self.history is not None:
+            refuse_ambiguous_keys(frame, keys=[*self.keys, self.history.valid_from], what=ctx.dataset)
+            return self._publish_history(frame, ctx, self.history)
+        if self.sequence is not None:
+            refuse_null_keys(frame, keys=self.keys, what=ctx.dataset)
+            frame = keep_last_change(frame, keys=self.keys, sequence=self.sequence)
+        else:
+            refuse_ambiguous_keys(frame, keys=self.keys, what=ctx.dataset)
+        clauses = merge_clauses(_stored(columns, ctx, self.deleted), deleted=self.deleted, delete=self.delete)
+        on = _match(self.keys) + self._prune(frame, ctx)
+        return ctx.table.merge(frame, on=on, clauses=clauses, partition_by=ctx.partition_by)
+
+    def _publish_history(self, frame: DataFrame, ctx: WriteContext, history: Scd2) -> Commit | None:
+        known = ctx.table.read() if ctx.table.exists() else None
+        chain = chain_versions(frame, known, keys=self.keys, history=history)
+        columns = [name for name in chain.columns if name not in (*self.keys, history.valid_from)]
+        changed = " OR ".join(f"NOT (t.`{name}` <=> s.`{name}`)" for name in columns)
+        clauses = f"WHEN MATCHED AND ({changed}) THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        on = _match([*self.keys, history.valid_from]) + self._prune(frame, ctx)
+        return ctx.table.merge(chain, on=on, clauses=clauses, partition_by=ctx.partition_by)
+
+    def _prune(self, frame: DataFrame, ctx: WriteContext) -> str:
+        # A column that may change for a key would hide the old row from the match, and the key would be doubled.
+        safe = [name for name in ctx.partition_by if name in (*self.keys, *ctx.keys_immutable)]
+        return "".join(_one_of(frame, name) for name in safe) if ctx.table.exists() else ""
+
+
+def merge_changes(
+    df: DataFrame,
+    target: str | Table,
+    *,
+    keys: Sequence[str],
+    sequence: str | None = None,
+    deleted: str | None = None,
+    delete: Literal["hard", "soft"] = "hard",
+    history: Scd2 | None = None,
+) -> Commit | None:
+    """Runs a MERGE that applies the changes to a Delta table (a path, made if it is not there); the checks run
+    before anything is written.
+
+    >>> users = spark.createDataFrame([(1, "FR"), (2, "PL")], "user int, country string")
+    >>> merge_changes(users, folder, keys=["user"]).rows
+    2
+    >>> moved = spark.createDataFrame([(1, "DE")], "user int, country string")
+    >>> merge_changes(moved, folder, keys=["user"]).metrics["numTargetRowsUpdated"]
+    1
+    """
+    from lakewright.model.runs import Run
+    from lakewright.model.slices import WHOLE
+    from lakewright.model.times import utc_now
+
+    writer = Merger(keys=keys, sequence=sequence, deleted=deleted, delete=delete, history=history)
+    table = DeltaPath(target, df.sparkSession) if isinstance(target, str) else target
+    laid_out = partition_columns(table.spark, table.path) if table.exists() else ()
+    run = Run(run_id="library", pipeline="library", time=utc_now())
+    context = WriteContext(dataset=table.path, slice=WHOLE, table=table, run=run, partition_by=laid_out)
+    return writer.publish(df, context)
+
+
+def keep_last_change(df: DataFrame, *, keys: Sequence[str], sequence: str) -> DataFrame:
+    """Keep the newest change of each key; ties are broken by the content, so the result is always the same."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    content = F.xxhash64(*[F.col(f"`{name}`").cast("string") for name in df.columns])
+    newest_first = Window.partitionBy(*keys).orderBy(F.col(sequence).desc_nulls_last(), content)
+    return df.withColumn("_lw_rank", F.row_number().over(newest_first)).where("_lw_rank = 1").drop("_lw_rank")
+
+
+def merge_clauses(columns: Sequence[str], *, deleted: str | None, delete: Literal["hard", "soft"]) -> str:
+    """The branches of the MERGE: matched and flagged, matched, not matched and not flagged."""
+    # A NULL flag is read as "not deleted": it fulfils no branch otherwise, and the row would be lost.
+    gone = f"coalesce(s.`{deleted}`, false)"
+    values = {f"`{name}`": gone if name == deleted else f"s.`{name}`" for name in columns}
+    update = "UPDATE SET " + ", ".join(f"t.{name} = {value}" for name, value in values.items())
+    insert = f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+    if deleted is None:
+        return f"WHEN MATCHED THEN {update} WHEN NOT MATCHED THEN {insert}"
+    first = f"WHEN MATCHED AND {gone} THEN DELETE " if delete == "hard" else ""
+    return f"{first}WHEN MATCHED THEN {update} WHEN NOT MATCHED AND NOT {gone} THEN {insert}"
+
+
+def _stored(columns: Sequence[str], ctx: WriteContext, deleted: str | None) -> list[str]:
+    """The columns of the feed that the target keeps: all of them, but a flag that it never had."""
+    if not ctx.table.exists():
+        return list(columns)
+    present = {field.name for field in ctx.table.schema()}
+    if strangers := [name for name in columns if name not in present and name != deleted]:
+        raise SchemaChangeError(
+            f"{ctx.dataset}: the changes have a column {', '.join(strangers)} that the table lacks. Nothing was "
+            "written.",
+            hint="Add it to the table first (ALTER TABLE ... ADD COLUMNS), or drop it from the changes.",
+        )
+    return [name for name in columns if name in present]
+
+
+def _one_of(frame: DataFrame, name: str) -> str:
+    """A condition that lets Delta skip the partitions that no change names; empty where there are too many."""
+    from pyspark.sql import functions as F
+
+    kind = frame.schema[name].dataType.simpleString()
+    found = frame.select(F.col(f"`{name}`").cast("string")).distinct().limit(_MOST_PARTITIONS + 1).collect()
+    if not found or len(found) > _MOST_PARTITIONS:
+        return ""
+    listed = ", ".join(f"CAST({_quoted(row[0])} AS {kind})" for row in found)
+    return f" AND t.`{name}` IN ({listed})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _match(keys: Sequence[str]) -> str:
+    return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)

@@ -1,0 +1,61 @@
+"""Checks that writers run before they change anything. Each runs a job and says so in its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakewright.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["refuse_ambiguous_keys", "refuse_empty", "refuse_null_keys"]
+
+_SAMPLES = 5
+
+
+def refuse_empty(df: DataFrame, *, what: str) -> None:
+    """Runs a job that reads at most one row; refuses a frame without any."""
+    if not df.take(1):
+        raise InputError(
+            f"{what}: the input is empty and would replace good data by nothing. The data was kept.",
+            hint='If an empty slice is right, say empty="allow".',
+        )
+
+
+def refuse_null_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> None:
+    """Runs a job that stops at the first rows whose key is NULL, and refuses the frame."""
+    _refuse(df.where(_any_null(keys)).select(*_quoted(keys)).limit(_SAMPLES), what, keys)
+
+
+def refuse_ambiguous_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> None:
+    """Runs a job over the key columns; refuses NULL keys and keys that occur more than once, with samples."""
+    from pyspark.sql import functions as F
+
+    counted = df.groupBy(*_quoted(keys)).agg(F.count(F.lit(1)).alias("_lw_times"))
+    _refuse(counted.where(f"_lw_times > 1 OR {_any_null(keys)}").limit(_SAMPLES), what, keys)
+
+
+def _refuse(bad: DataFrame, what: str, keys: Sequence[str]) -> None:
+    rows = bad.collect()
+    if not rows:
+        return
+    samples = ", ".join("(" + ", ".join(f"{key}={row[key]!r}" for key in keys) + ")" for row in rows)
+    if any(row[key] is None for row in rows for key in keys):
+        raise InputError(
+            f"{what}: the key ({', '.join(keys)}) is NULL in some rows: {samples}. Nothing was written.",
+            hint="Set such rows aside with a Dead-Letter rule, or choose a key that is always there.",
+        )
+    raise InputError(
+        f"{what}: several changes have the same key ({', '.join(keys)}): {samples}. Nothing was written.",
+        hint='Say which one is the last with sequence="...", or de-duplicate before.',
+    )
+
+
+def _any_null(keys: Sequence[str]) -> str:
+    return "(" + " OR ".join(f"`{key}` IS NULL" for key in keys) + ")"
+
+
+def _quoted(keys: Sequence[str]) -> list[str]:
+    return [f"`{key}`" for key in keys]

@@ -1,0 +1,134 @@
+"""Aligned Fan-In: branches by name, and a child only when every branch has succeeded."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.patterns.delta import live_files, rows, version
+
+from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError
+from lakewright.patterns.data_flow.aligned_fan_in import join_aligned, union_aligned
+
+
+@pytest.mark.shows("06.aligned-fan-in", 5)
+def test_values_stay_under_their_names_and_what_does_not_fit_is_named(spark: SparkSession) -> None:
+    one = spark.createDataFrame([("v1", "/a", 1)], "visit string, page string, at int")
+    two = spark.createDataFrame([(2, "/b", "v2")], "at int, page string, visit string")
+    assert rows(union_aligned({"one": one, "two": two})) == [("v1", "/a", 1), ("v2", "/b", 2)]
+    assert union_aligned({"one": one, "two": one}).count() == 2
+    with pytest.raises(MissingColumnsError, match=r"branch 'two'.*no column page"):
+        union_aligned({"one": one, "two": two.drop("page")})
+    with pytest.raises(MissingColumnsError, match=r"branch 'one'.*no column more"):
+        union_aligned({"one": one, "two": two.selectExpr("*", "1 AS more")})
+    with pytest.raises(SchemaChangeError, match="column at is int in branch 'one' and string in 'two'"):
+        union_aligned({"one": one, "two": two.selectExpr("visit", "page", "string(at) AS at")})
+    filled = union_aligned({"one": one, "two": two.drop("page")}, allow_missing=True)
+    assert rows(filled) == [("v1", "/a", 1), ("v2", None, 2)]
+    with pytest.raises(ConfigurationError, match="no branch"):
+        union_aligned({})
+
+
+@pytest.mark.shows("06.aligned-fan-in", 8)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_key_that_would_multiply_rows_is_refused_unless_it_is_meant(spark: SparkSession, side: str) -> None:
+    visits = spark.createDataFrame([("FR", 7), ("PL", 1), (None, 1), (None, 2)], "country string, visits int")
+    users = spark.createDataFrame([("FR", 2), ("FR", 3)], "country string, users int")
+    pair = (users, visits) if side == "left" else (visits, users)
+    with pytest.raises(InputError, match=rf"{side} side.*country='FR'\) 2 times"):
+        join_aligned(*pair, keys=["country"])
+    assert join_aligned(*pair, keys=["country"], multiplying="allow").count() == 2
+    both = join_aligned(visits, users.limit(1), keys=["country"], how="left")
+    assert both.count() == 4
+    with pytest.raises(MissingColumnsError, match="right side"):
+        join_aligned(visits, users, keys=["visits"])
+    with pytest.raises(ConfigurationError, match="both sides have a column users"):
+        join_aligned(users, users, keys=["country"])
+
+
+DAY = """
+    from lakewright import JsonFiles, Pipeline
+
+    BROKEN = set()
+    trend = Pipeline("trend", start="2026-01-01")
+    trend.source("raw", JsonFiles("landing"), schema="visit string, at timestamp", event_time="at")
+
+    @trend.dataset(event_time="hour", grid="hour", rows="reduce", retries=0)
+    def hourly(raw, run):
+        if run.interval.start.hour in BROKEN:
+            raise ValueError(f"hour {run.interval.start:%H} is broken")
+        return raw.selectExpr("date_trunc('hour', at) AS hour").groupBy("hour").count()
+
+    @trend.dataset(event_time="day", layer="gold", rows="reduce")
+    def daily(hourly):
+        return hourly.selectExpr("to_date(hour) AS day", "count").groupBy("day").sum("count").toDF("day", "visits")
+"""
+
+
+def landing(day: int) -> str:
+    """Hour h has h + 1 visits: 300 in a day."""
+    lines = [
+        f'{{"visit": "v{hour}-{n}", "at": "2026-01-{day:02d} {hour:02d}:10:00"}}'
+        for hour in range(24)
+        for n in range(hour + 1)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def trend(project):  # type: ignore[no-untyped-def]
+    def make(folder: str):  # type: ignore[no-untyped-def]
+        return project({"pipelines/trend.py": DAY, "landing/1.json": landing(1)}, folder=folder)
+
+    return make
+
+
+def totals(opened) -> list[tuple[object, ...]]:  # type: ignore[no-untyped-def]
+    return rows(opened.sql("SELECT string(day), visits FROM daily"))
+
+
+@pytest.mark.shows("06.aligned-fan-in", 1, 2, 3, 4, 6)
+def test_a_day_is_made_of_its_hours_all_at_once_or_one_by_one(trend) -> None:  # type: ignore[no-untyped-def]
+    opened = trend("at_once")
+    broken = opened.graph["hourly"].function.__globals__["BROKEN"]
+
+    # Hour 23 fails: 23 hours are made, at most four at a time, and the day is not.
+    broken.add(23)
+    failed = opened.run(at="2026-01-02", parallel=4)
+    assert (failed.state, failed.skipped) == ("failed", ["daily"])
+    assert len([o for o in failed.made if o.dataset == "hourly"]) == 23
+    assert 1 < most_at_once(opened, failed.run_id) <= 4
+    assert not opened.lake.log("daily").exists()
+
+    # Asked for alone, the day still waits for its hour.
+    assert opened.run(["daily"], at="2026-01-02").made == []
+
+    # Fixed: only hour 23 and the day.
+    broken.clear()
+    fixed = opened.run(at="2026-01-02")
+    assert [(o.dataset, o.slice_id) for o in fixed.made] == [("hourly", "2026-01-01T23"), ("daily", "2026-01-01")]
+    assert totals(opened) == [("2026-01-01", 300)]
+    assert rows(opened.sql("SELECT sum(count) FROM hourly")) == [(300,)]
+
+    # The next day beside it, repeated from the start: no row twice, the other day's files stay.
+    (opened.folder / "landing/2.json").write_text("\n".join(landing(2).splitlines()[:6]))
+    assert opened.run(at="2026-01-03").state == "ok"
+    first = [f for f, at in live_files(opened.lake.resolve("hourly")).items() if at["_lw_event"] < "2026-01-02"]
+    again = opened.backfill("2026-01-02", "2026-01-03", select=["hourly"])
+    assert [o.dataset for o in again.made] == ["hourly", "hourly", "hourly", "daily"]
+    assert totals(opened) == [("2026-01-01", 300), ("2026-01-02", 6)]
+    assert set(first) <= set(live_files(opened.lake.resolve("hourly")))
+
+    # Hour by hour: each run makes its hour, the last one also the day.
+    slowly = trend("one_by_one")
+    made = [
+        [o.dataset for o in slowly.run(at=f"2026-01-0{1 + hour // 24}T{hour % 24:02d}:00").made]
+        for hour in range(1, 25)
+    ]
+    assert made == [["raw", "hourly"], *[["hourly"]] * 22, ["hourly", "daily"]]
+    assert totals(slowly) == [("2026-01-01", 300)]
+    assert version(slowly.lake.resolve("daily")) == 0
+
+
+def most_at_once(opened, run_id: str) -> int:  # type: ignore[no-untyped-def]
+    steps = [step for step in opened.store.steps.of_run(run_id) if step.dataset == "hourly"]
+    return max(sum(other.started_at <= step.started_at < other.ended_at for other in steps) for step in steps)

@@ -1,0 +1,170 @@
+"""Parallel Split: the input is computed once, and each branch lives, fails and is repeated alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.patterns.counting import computed, count_computed
+from tests.patterns.delta import rows, table, version
+
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.patterns.data_flow import parallel_split
+from lakewright.patterns.data_flow.parallel_split import DeltaBranch, FilesBranch, run_branches
+
+SCHEMA = "type string, full_name string, version string"
+
+
+def devices(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("phone", "X", "1"), ("watch", "W", "2")], SCHEMA)
+
+
+def enrich(df: DataFrame) -> DataFrame:
+    return df.withColumn("full_name", F.concat_ws(" ", "full_name", "version"))
+
+
+def fail(df: DataFrame) -> DataFrame:
+    raise ValueError("no such place")
+
+
+def statuses(report: parallel_split.SplitReport) -> dict[str, str]:
+    return {name: outcome.status for name, outcome in report.branches.items()}
+
+
+@pytest.mark.shows("06.parallel-split", 1)
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_source_is_computed_once_and_the_cache_released(spark: SparkSession, tmp_path: Path, broken: bool) -> None:
+    source = count_computed(devices(spark), "type", tmp_path / "read")
+    branches = {
+        "raw": DeltaBranch(f"{tmp_path}/raw"),
+        "enriched": DeltaBranch(f"{tmp_path}/enriched", transform=fail if broken else enrich),
+    }
+    report = run_branches(source, branches=branches, job="devices", batch=1)
+    assert report.rows == 2
+    assert statuses(report) == {"raw": "written", "enriched": "failed" if broken else "written"}
+    assert computed(tmp_path / "read") == 2
+    assert not source.is_cached
+    assert not source.storageLevel.useMemory
+
+
+@pytest.mark.shows("06.parallel-split", 2, 7)
+def test_a_batch_is_written_once_and_an_older_one_never_passes_for_a_success(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    branches = {"raw": DeltaBranch(f"{tmp_path}/raw"), "new": DeltaBranch(f"{tmp_path}/new", transform=enrich)}
+    found = [statuses(run_branches(devices(spark), branches=branches, job="devices", batch=7)) for _ in range(3)]
+    assert found == [{"raw": "written", "new": "written"}] + [{"raw": "skipped", "new": "skipped"}] * 2
+    assert [row[0] for row in table(spark, tmp_path / "raw")] == ["phone", "watch"]
+    assert [row[1] for row in table(spark, tmp_path / "new")] == ["W 2", "X 1"][::-1]
+    late = run_branches(devices(spark), branches=branches, job="devices", batch=3)
+    assert statuses(late) == {"raw": "failed", "new": "failed"}
+    assert "skipped, version 3 <= last committed 7" in late.branches["raw"].detail
+    with pytest.raises(TargetError, match="2 of 2 branches failed"):
+        late.raise_failures()
+    assert version(tmp_path / "raw") == 0
+
+
+@pytest.mark.shows("06.parallel-split", 3)
+def test_after_a_crash_the_branch_that_was_written_is_skipped(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(df: DataFrame) -> DataFrame:
+        raise KeyboardInterrupt
+
+    both = {"one": DeltaBranch(f"{tmp_path}/one"), "two": DeltaBranch(f"{tmp_path}/two", transform=crash)}
+    source = devices(spark)
+    with pytest.raises(KeyboardInterrupt):
+        run_branches(source, branches=both, job="devices", batch=1, parallel=1)
+    assert not source.is_cached
+    again = run_branches(source, branches={**both, "two": DeltaBranch(f"{tmp_path}/two")}, job="devices", batch=1)
+    assert statuses(again) == {"one": "skipped", "two": "written"}
+    assert len(table(spark, tmp_path / "one")) == len(table(spark, tmp_path / "two")) == 2
+
+
+@pytest.mark.shows("06.parallel-split", 4)
+def test_a_failed_csv_branch_alone_is_repeated(spark: SparkSession, tmp_path: Path) -> None:
+    raw = DeltaBranch(f"{tmp_path}/raw")
+    csv = FilesBranch(f"{tmp_path}/csv", file_format="csv", transform=fail)
+    first = run_branches(devices(spark), branches={"raw": raw, "csv": csv}, job="devices", batch=1)
+    assert statuses(first) == {"raw": "written", "csv": "failed"}
+    with pytest.raises(TargetError, match=r"csv: ValueError: no such place.*Done: raw"):
+        first.raise_failures()
+    csv = FilesBranch(f"{tmp_path}/csv", file_format="csv")
+    for _ in range(2):
+        again = run_branches(devices(spark), branches={"raw": raw, "csv": csv}, job="devices", batch=1)
+        assert statuses(again.raise_failures()) == {"raw": "skipped", "csv": "written"}
+    run_branches(devices(spark).limit(1), branches={"raw": raw, "csv": csv}, job="devices", batch=2)
+    written = spark.read.schema(f"{SCHEMA}, batch int").csv(f"{tmp_path}/csv")
+    assert rows(written.groupBy("batch").count()) == [(1, 2), (2, 1)]
+    assert len(table(spark, tmp_path / "raw")) == 3
+
+
+@pytest.mark.shows("06.parallel-split", 8)
+def test_bad_input_fails_before_any_branch_and_two_branches_into_one_table_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text('{"type": "phone"}\n{"type": \n')
+    bad = spark.read.schema(SCHEMA).option("mode", "FAILFAST").json(f"{tmp_path}/bad.json")
+    both = {"one": DeltaBranch(f"{tmp_path}/one"), "two": FilesBranch(f"{tmp_path}/two")}
+    with pytest.raises(Exception, match=r"MALFORMED|FAILED_READ_FILE"):
+        run_branches(bad, branches=both, job="devices", batch=1)
+    assert not (tmp_path / "one").exists()
+    assert not (tmp_path / "two").exists()
+    same = {"one": DeltaBranch(f"{tmp_path}/one"), "two": DeltaBranch(f"{tmp_path}/x/../one", transform=enrich)}
+    with pytest.raises(ConfigurationError, match="'one' and 'two' both write to"):
+        run_branches(devices(spark), branches=same, job="devices", batch=1)
+    with pytest.raises(ConfigurationError, match="at least two"):
+        run_branches(devices(spark), branches={"one": DeltaBranch("x")}, job="devices", batch=1)
+
+
+def test_a_cache_of_the_caller_is_left_to_the_caller(spark: SparkSession, tmp_path: Path) -> None:
+    source = devices(spark).persist()
+    branches = {"one": FilesBranch(f"{tmp_path}/one"), "two": FilesBranch(f"{tmp_path}/two")}
+    run_branches(source, branches=branches, job="devices", batch=1)
+    assert source.storageLevel.useMemory
+    source.unpersist()
+
+
+SPLIT = """
+    from lakewright import DataOverwrite, JsonFiles, Pipeline, PrivateOutput, SingleRunner
+
+    main = Pipeline("main", start="2026-01-01", runs=SingleRunner(depends_on_past=True))
+    main.source("raw", JsonFiles("landing"), schema="visit string, at timestamp", event_time="at")
+
+    @main.dataset(event_time="at", outputs={"pages": PrivateOutput(DataOverwrite())})
+    def clean(raw):
+        return {"clean": raw, "pages": raw.drop("visit")}
+
+    export = Pipeline("export", start="2026-01-01")
+
+    @export.dataset(event_time="at", layer="gold")
+    def slow_copy(clean):
+        raise ValueError("the slow branch is still broken")
+"""
+
+
+@pytest.mark.shows("06.parallel-split", 5)
+def test_a_branch_in_its_own_pipeline_does_not_hold_up_the_main_one(project) -> None:  # type: ignore[no-untyped-def]
+    day = '{{"visit": "v{0}", "at": "2026-01-0{0} 10:00:00"}}\n'
+    opened = project({"pipelines/split.py": SPLIT, "landing/1.json": day.format(1)})
+    assert opened.run(["pipeline:main"], at="2026-01-02").state == "ok"
+    assert opened.run(["pipeline:export"], at="2026-01-02").state == "failed"
+    (opened.folder / "landing/2.json").write_text(day.format(2))
+    # The slow pipeline is at work (its lease is held) and has failed before: the next run of the main one goes ahead.
+    holder = opened.store.leases
+    from datetime import timedelta
+
+    from lakewright.model.times import utc_now
+    from lakewright.store import this_process
+
+    owner = this_process()
+    holder.register(owner, timedelta(minutes=5), utc_now())
+    holder.acquire("pipeline:export", "*", owner_id=owner.owner_id, run_id="slow", now=utc_now())
+    try:
+        assert opened.run(["pipeline:main"], at="2026-01-03").state == "ok"
+    finally:
+        holder.forget(owner.owner_id)
+    assert opened.show("clean").count() == opened.show("pages").count() == 2
+    assert not opened.lake.log("slow_copy").exists()
