@@ -1,0 +1,1 @@
+"""The declarative layer: declare datasets, check the graph, decide what to make, make it, repair it."""

@@ -1,0 +1,54 @@
+"""Capturing late rows that policy leaves out of a finished slice: kept, shown, and taken in by a backfill."""
+
+from __future__ import annotations
+
+from lakewright.lake.side_tables import LATE_ROWS, late_rows, write_side_rows
+from lakewright.model.columns import ARRIVAL_COLUMN
+from lakewright.model.references import SameSlice
+from lakewright.pipelines.decide import SliceState
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.inputs import open_input
+from lakewright.pipelines.workshop import Made, Workshop
+from lakewright.store import HeldSlice
+
+__all__ = ["capture_late_rows"]
+
+
+def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Made:
+    """Runs a job that copies the rows which came after the slice was made to the late table; the slice is held."""
+    with shop.attempt(dataset, state.slice, attempt=1, reason=f"held: {state.reason}") as current:
+        made = shop.store.receipts.live_slices(dataset.name)[state.slice.id]
+        held = []
+        for given in dataset.inputs:
+            if not isinstance(shop.graph.reference(dataset, given), SameSlice):
+                continue
+            opened = open_input(current, given)
+            since = made.inputs.get(given.dataset, -1)
+            if ARRIVAL_COLUMN in opened.judged.columns:
+                newer = [
+                    slice_id.removeprefix("arrival-")
+                    for slice_id, receipt in shop.store.receipts.live_slices(given.dataset).items()
+                    if receipt.version > since
+                ]
+                rows = opened.judged.where(f"{ARRIVAL_COLUMN} IN ({', '.join(newer) or 'NULL'})")
+                identity = current.identity().as_part("late_rows")
+                write_side_rows(
+                    shop.lake,
+                    LATE_ROWS,
+                    late_rows(rows, identity=identity, input_name=given.dataset),
+                    identity,
+                )
+            held.append(
+                HeldSlice(
+                    dataset.name,
+                    state.slice.id,
+                    given.dataset,
+                    current.inputs[given.dataset],
+                    opened.late,
+                    shop.run.run_id,
+                )
+            )
+        shop.store.finish_step(
+            current.step_id, "ok", grant=current.grant, receipts=(), now=shop.now(), held=tuple(held)
+        )
+        return Made(())

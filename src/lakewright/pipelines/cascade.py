@@ -1,0 +1,47 @@
+"""What a plan can tell of datasets further down before those above them are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakewright.model.references import SameSlice
+from lakewright.model.slices import WHOLE, event_slice
+from lakewright.model.times import cells_between
+from lakewright.pipelines.decide import DatasetPlan, SliceState
+from lakewright.pipelines.graph import Graph
+
+__all__ = ["cascade"]
+
+
+def cascade(graph: Graph, plans: Sequence[DatasetPlan]) -> list[DatasetPlan]:
+    """The same plans, in which a slice follows when the slice that it reads is made.
+
+    What an arrival holds is known only once it is read: files that were not taken yet do not cascade.
+    """
+    found: dict[str, DatasetPlan] = {}
+    for plan in plans:
+        states = {state.slice.id: state for state in plan.states}
+        for given in plan.dataset.inputs:
+            above = found.get(graph.owners.get(given.dataset, given.dataset))
+            if above is None or not isinstance(graph.reference(plan.dataset, given), SameSlice):
+                continue
+            for upper in above.to_make:
+                for follower in _followers(plan, upper):
+                    states.setdefault(follower.slice.id, follower)
+        ordered = tuple(sorted(states.values(), key=lambda state: state.slice))
+        found[plan.dataset.name] = replace(plan, states=ordered)
+    return list(found.values())
+
+
+def _followers(plan: DatasetPlan, upper: SliceState) -> list[SliceState]:
+    reason = "follows: the slice that it reads is made"
+    if plan.slicing.kind == "whole":
+        return [SliceState(WHOLE, "stale", reason)]
+    if plan.slicing.kind != upper.slice.kind:
+        return []
+    if plan.slicing.kind == "arrival":
+        return [SliceState(upper.slice, "stale", reason)]
+    span = upper.slice.interval
+    cells = cells_between(span.start, span.end, plan.slicing.grid)
+    return [SliceState(event_slice(cell), "stale", reason) for cell in cells]

@@ -1,0 +1,347 @@
+"""Deciding: for every slice of a dataset, is it fresh, and if not, why, and is it made now?
+
+The answer comes from receipts alone, so it is the same for ``plan``, for ``run`` and after ``store rebuild``, and
+costs a few indexed queries per dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+from lakewright.model.policies import Capture, Fail, Repair
+from lakewright.model.references import AsOf, Lookback, Previous, SameSlice
+from lakewright.model.slices import WHOLE, Slice, event_slice
+from lakewright.model.times import Grid, Interval, cell_interval, cell_of, cells_between, finest, parse_duration
+from lakewright.pipelines.definitions import Dataset, Slicing
+from lakewright.pipelines.graph import Graph
+from lakewright.store import Head, HeldSlice, LiveSlice, Store
+
+__all__ = ["DatasetPlan", "Decider", "SliceState", "Status", "Wish"]
+
+Status = Literal[
+    "due",
+    "missing",
+    "late",
+    "stale",
+    "outdated",
+    "held",
+    "waiting",
+    "again",
+    "backfill",
+    "rolled back",
+    "refused",
+]
+Heads: TypeAlias = Mapping[str, Head]
+_NEWEST = 2**62
+_WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "month": 7}
+
+
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """One slice that is not simply fresh: what it is, why, and whether this run makes it."""
+
+    slice: Slice
+    status: Status
+    reason: str
+    make: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a run was asked for beyond what is due."""
+
+    run_time: datetime
+    backfill: Interval | None = None
+    again: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Dataset -> slice ids to repeat."""
+    outdated: bool = False
+    outdated_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlan:
+    """All that is known of one dataset."""
+
+    dataset: Dataset
+    slicing: Slicing
+    states: tuple[SliceState, ...]
+    live: int
+    new: str = ""
+    """For a source: what is there to take."""
+
+    @property
+    def to_make(self) -> tuple[SliceState, ...]:
+        return tuple(state for state in self.states if state.make)
+
+    @property
+    def fresh(self) -> int:
+        known = {s.slice.id for s in self.states if s.status not in ("due", "missing", "waiting", "rolled back")}
+        return self.live - len(known)
+
+
+class Decider:
+    """Answers for one graph against one store."""
+
+    def __init__(self, graph: Graph, store: Store, codes: Mapping[str, str]) -> None:
+        self._graph = graph
+        self._store = store
+        self._codes = codes
+
+    def decide(self, name: str, wish: Wish) -> DatasetPlan:
+        """The slices of a dataset that are not fresh, in the order in which they are made."""
+        names = [name, *(given.dataset for given in self._graph[name].inputs)]
+        return self._decide(name, wish, self._store.receipts.heads(names))
+
+    def decide_all(self, names: Sequence[str], wish: Wish) -> list[DatasetPlan]:
+        """The same for many datasets, with what concerns all of them asked once."""
+        heads = self._store.receipts.heads()
+        return [self._decide(name, wish, heads) for name in names]
+
+    def _decide(self, name: str, wish: Wish, heads: Heads) -> DatasetPlan:
+        dataset, slicing = self._graph[name], self._graph.slicing[name]
+        live = self._store.receipts.live_slices(name) if name in heads else {}
+        if dataset.is_source:
+            states = self._source(dataset)
+        elif slicing.kind == "event":
+            states = self._event(dataset, live, wish, heads)
+        elif slicing.kind == "arrival":
+            states = self._arrival(dataset, slicing, live)
+        else:
+            states = self._whole(dataset, live, heads)
+        states = self._wished(dataset, slicing, states, live, wish)
+        states = self._outdated(dataset, states, live, wish)
+        if any(isinstance(i.reference, Previous) for i in dataset.inputs):
+            states = self._chained(states, live)
+        return DatasetPlan(dataset, slicing, tuple(sorted(states.values(), key=lambda s: s.slice)), len(live))
+
+    def _source(self, dataset: Dataset) -> dict[str, SliceState]:
+        return {
+            f"arrival-{a.number}": SliceState(
+                Slice.parse(f"arrival-{a.number}"),
+                "due",
+                f"arrival {a.number} was recorded and not yet committed",
+            )
+            for a in self._store.arrivals.pending(dataset.name)
+        }
+
+    def _event(
+        self, dataset: Dataset, live: Mapping[str, LiveSlice], wish: Wish, heads: Heads
+    ) -> dict[str, SliceState]:
+        states: dict[str, SliceState] = {}
+        held = self._store.receipts.held(dataset.name) if live else {}
+        for given in dataset.inputs:
+            if given.dataset not in heads:
+                continue
+            reference = self._graph.reference(dataset, given)
+            if isinstance(reference, SameSlice | Lookback):
+                reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
+                unmade = self._unmade_parts(dataset, given.dataset)
+                for cell in self._missing(dataset, given.dataset):
+                    states.setdefault(cell, self._first_time(dataset, cell, given.dataset, wish, unmade))
+                for slice_id, reason, now in self._stale(dataset, given.dataset, reach, live):
+                    states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+            elif isinstance(reference, AsOf):
+                for slice_id, reason, now in self._stale_as_of(dataset, given.dataset, live, heads):
+                    states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+        return states
+
+    def _missing(self, dataset: Dataset, input_name: str) -> Iterable[str]:
+        width = _WIDTH[dataset.grid]
+        for cell in self._store.receipts.missing(dataset.name, input_name, width):
+            if len(cell) == width:
+                yield cell
+            else:
+                # The input is kept in coarser cells: every slice of ours inside one of them may be missing.
+                span = cell_interval(cell)
+                yield from cells_between(span.start, span.end, dataset.grid)
+
+    def _unmade_parts(self, dataset: Dataset, input_name: str) -> list[str]:
+        """The slices of an input on a finer grid that have rows above them and were never made: hours of a day."""
+        other = self._graph.datasets.get(input_name)
+        if other is None or self._graph.slicing[input_name].kind != "event" or other.grid == dataset.grid:
+            return []
+        if finest(other.grid, dataset.grid) != other.grid:
+            return []
+        above = [i.dataset for i in other.inputs if isinstance(self._graph.reference(other, i), SameSlice | Lookback)]
+        return sorted({cell for name in above for cell in self._missing(other, name)})
+
+    def _first_time(
+        self, dataset: Dataset, cell: str, input_name: str, wish: Wish, unmade: Sequence[str] = ()
+    ) -> SliceState:
+        span = cell_interval(cell)
+        if span.end + dataset.wait > wish.run_time:
+            due = (span.end + dataset.wait).strftime("%Y-%m-%d %H:%M")
+            return SliceState(event_slice(cell), "waiting", f"not over yet: due at {due} UTC", make=False)
+        if parts := [part for part in unmade if cell_interval(part).overlaps(span)]:
+            more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+            reason = f"not whole yet: {input_name} lacks {parts[0]}{more}"
+            return SliceState(event_slice(cell), "waiting", reason, make=False)
+        latest = cell_of(wish.run_time - dataset.wait - timedelta(microseconds=1), dataset.grid)
+        previous = cell_of(cell_interval(latest).start - timedelta(microseconds=1), dataset.grid)
+        status: Status = "due" if cell in (latest, previous) else "missing"
+        return SliceState(event_slice(cell), status, f"{input_name} has rows for it and it was never made")
+
+    def _stale(
+        self, dataset: Dataset, input_name: str, reach: timedelta, live: Mapping[str, LiveSlice]
+    ) -> Iterable[tuple[str, str, int]]:
+        if not live:
+            return
+        input_grid = self._graph.cell_grid(input_name) or dataset.grid
+        width = min(_WIDTH[dataset.grid], _WIDTH[input_grid])
+        for slice_id, _made, then, now in self._store.receipts.stale(dataset.name, input_name, width):
+            yield slice_id, self._why(input_name, slice_id, then), now
+        if not reach:
+            return
+        heads = self._store.receipts.cells(input_name)
+        for slice_id, made in live.items():
+            span = Slice.parse(slice_id).interval
+            for cell in cells_between(span.start - reach, span.start, input_grid):
+                head = heads.get(cell)
+                if head is not None and head.version > made.inputs.get(input_name, -1):
+                    yield slice_id, f"{input_name} changed in {cell}, within its look-back", head.version
+                    break
+
+    def _why(self, input_name: str, slice_id: str, then: int) -> str:
+        span = Slice.parse(slice_id).interval
+        grid = self._graph.cell_grid(input_name) or "day"
+        first = cell_of(span.start, grid)
+        end = cell_of(span.end, grid)
+        net = self._store.receipts.rows_between(input_name, first, end, upto=_NEWEST, after=then)
+        if net is None or net <= 0:
+            return f"{input_name} was changed since version {then}"
+        rows = "1 more row" if net == 1 else f"{net:,} more rows"
+        return f"{input_name} has {rows} for it since version {then}"
+
+    def _stale_as_of(
+        self, dataset: Dataset, input_name: str, live: Mapping[str, LiveSlice], heads: Heads
+    ) -> Iterable[tuple[str, str, int]]:
+        if not live:
+            return
+        floor = self._settled(dataset.name, input_name, heads)
+        oldest = min(made.inputs.get(input_name, -1) for made in live.values())
+        changes = self._store.receipts.since(input_name, max(oldest, floor), _NEWEST)
+        for slice_id, made in live.items():
+            then = max(made.inputs.get(input_name, -1), floor)
+            later = [r for r in changes if r.version > then and r.valid_from is not None]
+            if not later:
+                continue
+            first = min(r.valid_from for r in later if r.valid_from is not None)
+            if Slice.parse(slice_id).interval.end > first:
+                since = first.strftime("%Y-%m-%d %H:%M")
+                yield slice_id, f"{input_name} changed with effect from {since}", later[-1].version
+
+    def _late(
+        self,
+        dataset: Dataset,
+        slice_id: str,
+        reason: str,
+        now: int,
+        wish: Wish,
+        held: Mapping[str, HeldSlice],
+    ) -> SliceState:
+        found = Slice.parse(slice_id)
+        if isinstance(dataset.late, Fail):
+            return SliceState(found, "refused", f"{reason}; late=Fail() refuses late rows")
+        reach = dataset.late.reach if isinstance(dataset.late, Repair) else None
+        too_old = reach is not None and wish.run_time - found.interval.end > reach
+        if isinstance(dataset.late, Capture) or too_old:
+            why = "late rows are captured" if isinstance(dataset.late, Capture) else f"older than {dataset.late.within}"
+            captured = slice_id in held and held[slice_id].version >= now
+            return SliceState(found, "held", f"{reason}; {why}, a backfill takes them in", make=not captured)
+        return SliceState(found, "late", reason)
+
+    def _arrival(self, dataset: Dataset, slicing: Slicing, live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
+        assert slicing.follows is not None
+        source = slicing.follows
+        made, arrived = live, self._store.receipts.live_slices(source)
+        states: dict[str, SliceState] = {}
+        for slice_id, receipt in arrived.items():
+            if slice_id not in made:
+                states[slice_id] = SliceState(Slice.parse(slice_id), "due", f"{slice_id} of {source} was not taken yet")
+            elif receipt.version > made[slice_id].inputs.get(source, -1):
+                states[slice_id] = SliceState(Slice.parse(slice_id), "stale", f"{slice_id} of {source} was read again")
+        for arrival in self._store.arrivals.all(source):
+            for earlier, file in arrival.supersedes:
+                by, hit = f"arrival-{arrival.number}", f"arrival-{earlier}"
+                if by in arrived and hit in made and made[hit].inputs.get(source, -1) < arrived[by].version:
+                    states[hit] = SliceState(Slice.parse(hit), "stale", f"{file.path} was replaced by {by}")
+        return states
+
+    def _whole(self, dataset: Dataset, live: Mapping[str, LiveSlice], heads: Heads) -> dict[str, SliceState]:
+        names = [i.dataset for i in dataset.inputs if isinstance(self._graph.reference(dataset, i), SameSlice)]
+        if WHOLE.id not in live:
+            ready = all(name in heads for name in names)
+            withdrawn = dataset.name in heads and all(
+                self._settled(dataset.name, name, heads) >= heads[name].version for name in names if name in heads
+            )
+            if not ready or withdrawn:
+                return {}
+            return {WHOLE.id: SliceState(WHOLE, "missing", "it was never made")}
+        for name in names:
+            then = max(live[WHOLE.id].inputs.get(name, -1), self._settled(dataset.name, name, heads))
+            if self._store.receipts.since(name, then, _NEWEST):
+                return {WHOLE.id: SliceState(WHOLE, "stale", f"{name} was changed since version {then}")}
+        return {}
+
+    def _wished(
+        self,
+        dataset: Dataset,
+        slicing: Slicing,
+        states: dict[str, SliceState],
+        live: Mapping[str, LiveSlice],
+        wish: Wish,
+    ) -> dict[str, SliceState]:
+        for slice_id in wish.again.get(dataset.name, ()):
+            if states.get(slice_id, _OVER).status != "waiting":
+                states[slice_id] = SliceState(Slice.parse(slice_id), "again", "asked for: again")
+        if wish.backfill is None or dataset.is_source:
+            return states
+        span = f"{wish.backfill.start:%Y-%m-%d} to {wish.backfill.end:%Y-%m-%d}"
+        if slicing.kind == "event":
+            for slice_id in {*live, *states}:
+                found = Slice.parse(slice_id)
+                if found.interval.overlaps(wish.backfill) and states.get(slice_id, _OVER).status != "waiting":
+                    states[slice_id] = SliceState(found, "backfill", f"asked for: {span}")
+        elif slicing.kind == "whole" and WHOLE.id in live:
+            states[WHOLE.id] = SliceState(WHOLE, "backfill", f"asked for: {span}")
+        return states
+
+    def _outdated(
+        self, dataset: Dataset, states: dict[str, SliceState], live: Mapping[str, LiveSlice], wish: Wish
+    ) -> dict[str, SliceState]:
+        if dataset.is_source:
+            return states
+        now = self._codes[dataset.name]
+        old = [slice_id for slice_id, made in live.items() if made.code not in (now, None) and slice_id not in states]
+        within = wish.outdated and (wish.outdated_limit is None or len(old) <= wish.outdated_limit)
+        for slice_id in old:
+            reason = "its code or options changed since"
+            if not within:
+                reason += f"; `lakewright backfill --outdated --select {dataset.name}` makes it again"
+            states[slice_id] = SliceState(Slice.parse(slice_id), "outdated", reason, make=within)
+        return states
+
+    def _chained(self, states: dict[str, SliceState], live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
+        """A slice that reads its predecessor is made again with it, on to the newest."""
+        making = [state.slice for state in states.values() if state.make]
+        if not making:
+            return states
+        first = min(making)
+        for slice_id in live:
+            found = Slice.parse(slice_id)
+            if found > first and not states.get(slice_id, _OVER).make:
+                states[slice_id] = SliceState(found, "stale", f"{first.id} before it is made again")
+        return states
+
+    def _settled(self, name: str, input_name: str, heads: Heads) -> int:
+        """The version of an input that the newest rollback of a dataset took as settled."""
+        if name not in heads or not heads[name].restored:
+            return -1
+        restores = self._store.receipts.since(name, -1, _NEWEST, kinds=("restore",))
+        return restores[-1].inputs.get(input_name, -1) if restores else -1
+
+
+_OVER = SliceState(WHOLE, "missing", "", make=False)

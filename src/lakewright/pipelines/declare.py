@@ -1,0 +1,342 @@
+"""Pipeline: declare sources and steps; the functions stay ordinary functions.
+
+A wrong option fails when the file is loaded, with file, line and a hint, before Spark starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
+from lakewright.model.contracts import Contract
+from lakewright.model.policies import LatePolicy, Repair
+from lakewright.model.protocols import Guard, Source, Writer
+from lakewright.model.references import Reference
+from lakewright.model.times import GRIDS, Grid, parse_duration, parse_time
+from lakewright.patterns.data_flow.single_runner import SingleRunner
+from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
+from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
+from lakewright.pipelines.definitions import Dataset, Input, Place, PrivateOutput, RowsRule, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Pipeline"]
+
+Step = TypeVar("Step", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_LAYERS = ("bronze", "silver", "gold")
+_GRID_OF_SCHEDULE: dict[str, Grid] = {"@hourly": "hour", "@daily": "day", "@monthly": "month"}
+
+
+class Pipeline:
+    """Datasets and steps that share a schedule and a run policy."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        schedule: str | None = "@daily",
+        start: str | date | datetime = "1970-01-01",
+        grid: Grid | None = None,
+        runs: SingleRunner | None = None,
+        tags: Sequence[str] = (),
+    ) -> None:
+        place = _caller()
+        try:
+            _check_name("pipeline", name)
+            _check_schedule(schedule)
+            if grid is not None and grid not in GRIDS:
+                raise ConfigurationError(f"grid is one of {', '.join(GRIDS)}, not '{grid}'.")
+            self.settings = Settings(
+                pipeline=name,
+                schedule=schedule,
+                start=parse_time(start),
+                grid=grid or _GRID_OF_SCHEDULE.get(schedule or "", "day"),
+                runs=runs or SingleRunner(),
+                tags=tuple(tags),
+            )
+        except ConfigurationError as error:
+            raise _placed(error, place) from None
+        self.name = name
+        self.place = place
+        self.datasets: list[Dataset] = []
+
+    def source(
+        self,
+        name: str,
+        source: Source,
+        *,
+        schema: StructType | str | None = None,
+        event_time: str | None = None,
+        start: str | date | datetime | None = None,
+        layer: str = "bronze",
+        contract: Contract | None = None,
+        tags: Sequence[str] = (),
+        owner: str | None = None,
+        retries: int = 2,
+        timeout: str | None = None,
+        description: str = "",
+    ) -> None:
+        """Declare where rows come in: each arrival is kept whole in the bronze table of this name.
+
+        Event times before ``start`` (the pipeline's, where none is given) count as unusable.
+        """
+        place = _caller()
+        if not hasattr(source, "look"):
+            raise DefinitionError(
+                f"source '{name}': {source!r} is no source. Use one of lakewright.connectors, such as "
+                'JsonFiles("landing/visits").',
+                file=place.file,
+                line=place.line,
+            )
+        if schema is None and contract is not None:
+            schema = contract.schema()
+        self._add(
+            place,
+            name=name,
+            layer=layer,
+            source=source,
+            schema=schema,
+            event_time=event_time or (contract.event_time if contract else None),
+            own_start=None if start is None else parse_time(start),
+            contract=contract,
+            tags=tuple(tags),
+            owner=owner,
+            retries=retries,
+            timeout=timeout,
+            description=description or (contract.description if contract else "") or "",
+        )
+
+    def dataset(self, **options: Any) -> Callable[[Step], Step]:
+        """Declare a step: its parameters name its inputs; see ``add`` for the options."""
+        place = _caller()
+        _check_options("dataset", options, inspect.signature(self.add).parameters, place)
+
+        def declare(function: Step) -> Step:
+            self.add(function, **options)
+            return function
+
+        return declare
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        layer: str = "silver",
+        writer: Writer | None = None,
+        event_time: str | None = None,
+        grid: Grid | None = None,
+        late: LatePolicy | None = None,
+        layout: HorizontalPartitioner | None = None,
+        inputs: Mapping[str, Reference | str] | None = None,
+        guards_in: Mapping[str, Sequence[Guard]] | None = None,
+        rows: RowsRule | None = None,
+        outputs: Mapping[str, PrivateOutput] | None = None,
+        contract: Contract | None = None,
+        tags: Sequence[str] = (),
+        owner: str | None = None,
+        wait: str | None = None,
+        retries: int = 2,
+        timeout: str | None = None,
+        history: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Declare a step without a decorator, for datasets that a loop generates."""
+        place = _place_of(function)
+        parameters, takes_run = _parameters(function, place)
+        self._add(
+            place,
+            name=name or function.__name__,
+            layer=layer,
+            function=function,
+            takes_run=takes_run,
+            inputs=_inputs(parameters, inputs or {}, guards_in or {}, place),
+            writer=writer,
+            event_time=event_time or (contract.event_time if contract else None),
+            own_grid=grid,
+            late=late,
+            layout=layout,
+            rows=rows,
+            outputs=outputs,
+            contract=contract,
+            tags=tuple(tags),
+            owner=owner,
+            wait=wait,
+            retries=retries,
+            timeout=timeout,
+            history=history,
+            description=description or _first_line(function.__doc__),
+        )
+
+    def sql(
+        self, name: str, query: str, *, inputs: Mapping[str, Reference | str] | None = None, **options: Any
+    ) -> None:
+        """Declare a step as SQL; the names after FROM and JOIN are its inputs, unless ``inputs`` says which."""
+        place = _caller()
+        guards = options.pop("guards_in", None)
+        found = list(inputs) if inputs else _tables_of(query)
+        if not found:
+            raise DefinitionError(
+                f"sql '{name}': no input found in the query. Name the inputs: inputs={{'table': 'dataset'}}.",
+                file=place.file,
+                line=place.line,
+            )
+        _check_options(f"sql '{name}'", options, inspect.signature(self.add).parameters, place)
+        contract = options.get("contract")
+        options["event_time"] = options.get("event_time") or (contract.event_time if contract else None)
+        options["own_grid"] = options.pop("grid", None)
+        options.setdefault("layer", "gold")
+        self._add(place, name=name, sql=query, inputs=_inputs(found, inputs or {}, guards or {}, place), **options)
+
+    def _add(self, place: Place, *, name: str, layer: str, **options: Any) -> None:
+        try:
+            _check_name("dataset", name)
+            if layer not in _LAYERS:
+                hint = did_you_mean(layer, _LAYERS)
+                raise ConfigurationError(f"'{layer}' is no layer: bronze, silver or gold.", hint=hint)
+            self.datasets.append(self._definition(place, name, layer, options))
+        except ConfigurationError as error:
+            raise _placed(error, place) from None
+
+    def _definition(self, place: Place, name: str, layer: str, options: dict[str, Any]) -> Dataset:
+        rows = options.get("rows")
+        if rows not in (None, "preserve", "reduce", "expand"):
+            raise ConfigurationError(f"{name}: rows is 'preserve', 'reduce' or 'expand', not '{rows}'.")
+        retries = options.get("retries", 2)
+        if not isinstance(retries, int) or retries < 0:
+            raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
+        writer = options.pop("writer", None) or (None if options.get("source") else DataOverwrite())
+        if writer is not None and not hasattr(writer, "publish"):
+            raise ConfigurationError(f"{name}: {writer!r} is no writer. Use DataOverwrite() or Merger(keys=[...]).")
+        late = options.pop("late", None) or Repair()
+        wait, timeout = options.pop("wait", None), options.pop("timeout", None)
+        if isinstance(options.get("tags"), list):
+            options["tags"] = tuple(options["tags"])
+        validity = getattr(writer, "validity", None)
+        return Dataset(
+            name=name,
+            layer=layer,
+            settings=self.settings,
+            place=place,
+            writer=writer,
+            late=late,
+            outputs=dict(options.pop("outputs", None) or {}),
+            wait=parse_duration(wait) if wait else parse_duration("0 seconds"),
+            timeout=parse_duration(timeout) if timeout else None,
+            valid_from=validity[0] if validity else None,
+            valid_to=validity[1] if validity else None,
+            **options,
+        )
+
+
+def _check_options(what: str, options: Mapping[str, Any], known: Iterable[str], place: Place) -> None:
+    allowed = set(known) - {"function"}
+    if unknown := sorted(set(options) - allowed):
+        raise DefinitionError(
+            f"{what} has no option '{unknown[0]}'. It has {', '.join(sorted(allowed))}.",
+            file=place.file,
+            line=place.line,
+            hint=did_you_mean(unknown[0], allowed),
+        )
+
+
+def _inputs(
+    parameters: Sequence[str],
+    references: Mapping[str, Reference | str],
+    guards: Mapping[str, Sequence[Guard]],
+    place: Place,
+) -> tuple[Input, ...]:
+    for option, given in (("inputs", references), ("guards_in", guards)):
+        if unknown := [name for name in given if name not in parameters]:
+            raise DefinitionError(
+                f"{option} names '{unknown[0]}', which is no parameter of the step "
+                f"({', '.join(parameters) or 'it has none'}).",
+                file=place.file,
+                line=place.line,
+                hint=did_you_mean(unknown[0], parameters),
+            )
+    found = []
+    for parameter in parameters:
+        reference = references.get(parameter)
+        dataset = reference if isinstance(reference, str) else getattr(reference, "dataset", None) or parameter
+        found.append(
+            Input(
+                parameter,
+                dataset,
+                None if isinstance(reference, str) else reference,
+                tuple(guards.get(parameter, ())),
+            )
+        )
+    return tuple(found)
+
+
+def _parameters(function: Callable[..., Any], place: Place) -> tuple[list[str], bool]:
+    names = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise DefinitionError(
+                f"{function.__name__} takes *{parameter.name}; a step names each input as a parameter.",
+                file=place.file,
+                line=place.line,
+            )
+        if parameter.default is parameter.empty:
+            names.append(parameter.name)
+    return [name for name in names if name != "run"], "run" in inspect.signature(function).parameters
+
+
+_TABLES = re.compile(r"\b(?:from|join)\s+([a-z_][a-z0-9_]*)", re.IGNORECASE)
+_CTES = re.compile(r"(?:\bwith\s+|,\s*)([a-z_][a-z0-9_]*)\s+as\s*\(", re.IGNORECASE)
+
+
+def _tables_of(query: str) -> list[str]:
+    plain = re.sub(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", " ", query, flags=re.DOTALL)
+    ctes = {name.lower() for name in _CTES.findall(plain)}
+    return list(dict.fromkeys(name for name in _TABLES.findall(plain) if name.lower() not in ctes))
+
+
+def _check_name(what: str, name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"'{name}' is no name for a {what}: small letters, digits and _, beginning with a letter."
+        )
+
+
+def _check_schedule(schedule: str | None) -> None:
+    if schedule is None:
+        return
+    from croniter import croniter
+
+    if not croniter.is_valid(schedule):
+        raise ConfigurationError(
+            f"'{schedule}' is no schedule. Write @hourly, @daily or a cron text such as '0 6 * * *'."
+        )
+
+
+def _first_line(docstring: str | None) -> str:
+    return inspect.cleandoc(docstring or "").split("\n", 1)[0]
+
+
+def _placed(error: ConfigurationError, place: Place) -> DefinitionError:
+    if isinstance(error, DefinitionError):
+        return error
+    return DefinitionError(error.message, file=place.file, line=place.line, hint=error.hint)
+
+
+def _place_of(function: Callable[..., Any]) -> Place:
+    code = inspect.unwrap(function).__code__
+    return Place(code.co_filename, code.co_firstlineno)
+
+
+def _caller() -> Place:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,135 @@
+"""What a project declares, as values: one ``Dataset`` per table, with everything that decides how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakewright.errors import ConfigurationError
+from lakewright.model.contracts import Contract
+from lakewright.model.policies import LatePolicy, Repair
+from lakewright.model.protocols import Guard, Source, Writer
+from lakewright.model.references import Reference
+from lakewright.model.slices import SliceKind
+from lakewright.model.times import Grid
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from lakewright.patterns.data_flow.single_runner import SingleRunner
+    from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
+
+__all__ = ["Dataset", "Input", "Outdated", "Place", "PrivateOutput", "RowsRule", "Settings", "Slicing"]
+
+RowsRule = Literal["preserve", "reduce", "expand"]
+Outdated = Literal["show", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the project something was declared."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One parameter of a step: which dataset, and how it refers to it (None: the default for the pair)."""
+
+    parameter: str
+    dataset: str
+    reference: Reference | None = None
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateOutput:
+    """A further table that a step writes, before its public one."""
+
+    writer: Writer
+    layer: str = "silver"
+    layout: HorizontalPartitioner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a pipeline's datasets share."""
+
+    pipeline: str
+    schedule: str | None
+    start: datetime
+    grid: Grid
+    runs: SingleRunner
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One dataset as declared. A source has ``source``; every other one has ``function`` or ``sql``."""
+
+    name: str
+    settings: Settings
+    layer: str
+    place: Place
+    description: str = ""
+    source: Source | None = None
+    schema: StructType | str | None = None
+    function: Callable[..., Any] | None = None
+    sql: str | None = None
+    inputs: tuple[Input, ...] = ()
+    takes_run: bool = False
+    writer: Writer | None = None
+    layout: HorizontalPartitioner | None = None
+    event_time: str | None = None
+    own_grid: Grid | None = None
+    late: LatePolicy = field(default_factory=Repair)
+    rows: RowsRule | None = None
+    outputs: Mapping[str, PrivateOutput] = field(default_factory=dict)
+    contract: Contract | None = None
+    tags: tuple[str, ...] = ()
+    owner: str | None = None
+    wait: timedelta = timedelta(0)
+    retries: int = 2
+    timeout: timedelta | None = None
+    history: str | None = None
+    own_start: datetime | None = None
+    valid_from: str | None = None
+    valid_to: str | None = None
+
+    @property
+    def pipeline(self) -> str:
+        return self.settings.pipeline
+
+    @property
+    def grid(self) -> Grid:
+        return self.own_grid or self.settings.grid
+
+    @property
+    def start(self) -> datetime:
+        """Event times before this are not usable."""
+        return self.own_start or self.settings.start
+
+    @property
+    def is_source(self) -> bool:
+        return self.source is not None
+
+    def input(self, parameter: str) -> Input:
+        for found in self.inputs:
+            if found.parameter == parameter:
+                return found
+        raise ConfigurationError(f"{self.name} has no input '{parameter}'.")
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """How a dataset is cut: the kind of its slices, and the input whose arrivals it follows."""
+
+    kind: SliceKind
+    grid: Grid = "day"
+    follows: str | None = None

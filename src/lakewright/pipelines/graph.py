@@ -1,0 +1,221 @@
+"""Graph: the declared datasets, checked and in order.
+
+Everything that can be known before a run is checked here: two owners of one name, unknown inputs, cycles,
+references that cannot work. Each complaint gives file, line and a hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+from lakewright.errors import DefinitionError, UnknownNameError, did_you_mean
+from lakewright.model.references import AsOf, Lookback, Previous, Reference, SameSlice, Whole
+from lakewright.model.times import Grid, finest
+from lakewright.pipelines.definitions import Dataset, Input, Slicing
+
+__all__ = ["Graph"]
+
+_SELECTORS = ("tag", "layer", "pipeline")
+
+
+class Graph:
+    """All datasets of a project."""
+
+    def __init__(self, datasets: Iterable[Dataset], *, adopted: Iterable[str] = ()) -> None:
+        self.adopted = frozenset(adopted)
+        self.datasets = _by_name(datasets)
+        self.owners = {
+            **{name: name for name in self.datasets},
+            **{output: d.name for d in self.datasets.values() for output in d.outputs},
+        }
+        self._check_inputs()
+        self.order = self._sorted()
+        self.slicing: dict[str, Slicing] = {}
+        for name in self.order:
+            self.slicing[name] = self._slicing(self.datasets[name])
+        for name in self.order:
+            self._check_references(self.datasets[name])
+
+    def __getitem__(self, name: str) -> Dataset:
+        if name not in self.datasets:
+            raise UnknownNameError("dataset", name, self.datasets)
+        return self.datasets[name]
+
+    def upstream(self, name: str) -> set[str]:
+        """The datasets that a dataset reads directly."""
+        names = {self.owners.get(i.dataset, i.dataset) for i in self.datasets[name].inputs}
+        return {other for other in names if other in self.datasets and other != name}
+
+    @cached_property
+    def _downstream(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {name: set() for name in self.datasets}
+        for name in self.datasets:
+            for other in self.upstream(name):
+                found[other].add(name)
+        return found
+
+    def downstream(self, name: str) -> set[str]:
+        """The datasets that read a dataset directly."""
+        return self._downstream[name]
+
+    def closure(self, names: Iterable[str], *, up: bool = False, down: bool = False) -> set[str]:
+        """The names with everything above or below them."""
+        found = set(names)
+        todo = list(found)
+        while todo:
+            name = todo.pop()
+            near = (self.upstream(name) if up else set()) | (self.downstream(name) if down else set())
+            todo += near - found
+            found |= near
+        return found
+
+    def select(self, patterns: Sequence[str]) -> list[str]:
+        """The datasets that patterns name, as dbt does: ``name``, ``+name``, ``name+``, ``tag:x``, ``layer:silver``."""
+        if not patterns:
+            return list(self.order)
+        found: set[str] = set()
+        for pattern in patterns:
+            core = pattern.strip("+")
+            picked = self._pick(core)
+            if pattern.startswith("+"):
+                picked = self.closure(picked, up=True) if not pattern.endswith("+") else picked
+            if pattern.startswith("+") and pattern.endswith("+"):
+                picked = self.closure(picked, up=True) | self.closure(picked, down=True)
+            elif pattern.endswith("+"):
+                picked = self.closure(picked, down=True)
+            found |= picked
+        return [name for name in self.order if name in found]
+
+    def _pick(self, core: str) -> set[str]:
+        method, _, value = core.partition(":")
+        if value:
+            if method not in _SELECTORS:
+                raise UnknownNameError("selector", method, _SELECTORS)
+            picked = {name for name, d in self.datasets.items() if value in _values(method, d)}
+            if not picked:
+                raise UnknownNameError(
+                    f"dataset with {method}", value, {v for d in self.datasets.values() for v in _values(method, d)}
+                )
+            return picked
+        return {self[core].name}
+
+    def reference(self, dataset: Dataset, given: Input) -> Reference:
+        """How an input is referred to: as declared, or the default for the pair."""
+        if given.reference is not None:
+            return given.reference
+        mine = self.slicing[dataset.name]
+        if mine.kind == "event":
+            return SameSlice() if self.cell_grid(given.dataset) is not None else Whole()
+        if mine.kind == "arrival":
+            return SameSlice() if given.dataset == mine.follows else Whole()
+        return SameSlice()
+
+    def cell_grid(self, name: str) -> Grid | None:
+        """The grid of the event cells that a dataset's rows are kept by, or None where it has none."""
+        dataset = self.datasets.get(name)
+        if dataset is None or dataset.event_time is None:
+            return None
+        if dataset.is_source:
+            users = [self.datasets[other] for other in self.downstream(name)]
+            return finest("day", *[d.grid for d in users if d.event_time is not None])
+        return dataset.grid
+
+    def _slicing(self, dataset: Dataset) -> Slicing:
+        if dataset.is_source:
+            return Slicing("arrival")
+        if dataset.event_time is not None:
+            return Slicing("event", dataset.grid)
+        followed = [
+            i.dataset
+            for i in dataset.inputs
+            if (i.reference is None or isinstance(i.reference, SameSlice)) and self._has_arrivals(i.dataset)
+        ]
+        if len(followed) == 1:
+            return Slicing("arrival", follows=followed[0])
+        return Slicing("whole")
+
+    def _has_arrivals(self, name: str) -> bool:
+        dataset = self.datasets.get(name)
+        if dataset is None or self.slicing[name].kind != "arrival":
+            return False
+        return dataset.is_source or (dataset.writer is not None and dataset.writer.replaces_slice)
+
+    def _sorted(self) -> list[str]:
+        sorter = TopologicalSorter({name: sorted(self.upstream(name)) for name in sorted(self.datasets)})
+        try:
+            return list(sorter.static_order())
+        except CycleError as error:
+            names = list(reversed(error.args[1]))
+            raise self._complaint(
+                self.datasets[names[0]], f"the datasets read each other in a circle: {' -> '.join(names)}."
+            ) from None
+
+    def _check_inputs(self) -> None:
+        known = {*self.owners, *self.adopted}
+        for dataset in self.datasets.values():
+            for given in dataset.inputs:
+                if given.dataset not in known:
+                    raise self._complaint(
+                        dataset,
+                        f"{dataset.name} reads '{given.dataset}', which no pipeline declares.",
+                        hint=did_you_mean(given.dataset, known)
+                        or f"Declare it, or name another one: inputs={{'{given.parameter}': 'dataset'}}.",
+                    )
+            if dataset.function is not None and not dataset.inputs:
+                raise self._complaint(dataset, f"{dataset.name} has no input: a step's parameters name its inputs.")
+
+    def _check_references(self, dataset: Dataset) -> None:
+        for given in dataset.inputs:
+            reference = self.reference(dataset, given)
+            other = self.datasets.get(given.dataset)
+            if isinstance(reference, AsOf) and (other is None or other.valid_from is None):
+                raise self._complaint(
+                    dataset,
+                    f"{dataset.name} reads {given.dataset} as of {reference.column}, but that keeps no versions.",
+                    hint='Give it writer=Merger(keys=[...], history=Scd2(valid_from="...")).',
+                )
+            if isinstance(reference, Previous) and given.dataset != dataset.name:
+                raise self._complaint(
+                    dataset,
+                    f"Previous() refers to the step's own output; {given.parameter} is not {dataset.name}.",
+                )
+            if (
+                isinstance(reference, SameSlice | Lookback)
+                and self.slicing[dataset.name].kind == "event"
+                and self.cell_grid(given.dataset) is None
+            ):
+                raise self._complaint(
+                    dataset,
+                    f"{dataset.name} is cut by event time, but its input {given.dataset} names no event_time.",
+                    hint=f"Give it an event_time, or read it whole: inputs={{'{given.parameter}': Whole()}}.",
+                )
+            if given.dataset == dataset.name and not isinstance(reference, Previous):
+                raise self._complaint(dataset, f"{dataset.name} reads itself.", hint="Use inputs={...: Previous()}.")
+
+    def _complaint(self, dataset: Dataset, message: str, *, hint: str | None = None) -> DefinitionError:
+        return DefinitionError(message, file=dataset.place.file, line=dataset.place.line, hint=hint)
+
+
+def _values(method: str, dataset: Dataset) -> tuple[str, ...]:
+    if method == "tag":
+        return (*dataset.tags, *dataset.settings.tags)
+    return (dataset.layer if method == "layer" else dataset.pipeline,)
+
+
+def _by_name(datasets: Iterable[Dataset]) -> dict[str, Dataset]:
+    found: dict[str, Dataset] = {}
+    owners: dict[str, Dataset] = {}
+    for dataset in datasets:
+        for name in (dataset.name, *dataset.outputs):
+            if name in owners:
+                raise DefinitionError(
+                    f"'{name}' is declared twice; the first time at {owners[name].place}.",
+                    file=dataset.place.file,
+                    line=dataset.place.line,
+                    hint="Each dataset has one owner: rename one of them.",
+                )
+            owners[name] = dataset
+        found[dataset.name] = dataset
+    return found

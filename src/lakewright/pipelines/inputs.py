@@ -1,0 +1,174 @@
+"""The frames that a step is called with: pinned, cut to the slice, judged by the input's guards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakewright.errors import ConfigurationError
+from lakewright.model.columns import RECORD_COLUMNS, business_columns
+from lakewright.model.protocols import GuardContext, SideRows
+from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
+from lakewright.model.slices import EVENT_COLUMN, Slice
+from lakewright.model.times import Interval, cell_of, parse_duration
+from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.workshop import Attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["InputFrame", "open_input"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputFrame:
+    """One input, ready for the step, and what its guards have to say."""
+
+    given: Input
+    frame: DataFrame
+    """What the step sees: business columns, rows kept."""
+    judged: DataFrame
+    """The rows before the guards, system columns included."""
+    side: tuple[tuple[DataFrame, SideRows], ...]
+    """Per guard with side rows: the rows that it judges (those that the guards before it kept)."""
+    drops_duplicates: bool
+    rows: int | None
+    """Rows before the guards, from the receipts; None is unknown."""
+    late: int | None
+    same_slice: bool
+
+
+def open_input(attempt: Attempt, given: Input) -> InputFrame:
+    """Pin an input and cut it to what the reference says. Lazy: no job runs."""
+    shop, dataset = attempt.shop, attempt.dataset
+    reference = shop.graph.reference(dataset, given)
+    if isinstance(reference, Previous) and pin(shop.lake, shop.store, given.dataset) is None:
+        nothing = _nothing_before(attempt, reference)
+        return InputFrame(given, nothing, nothing, (), False, None, None, False)
+    version = _version(attempt, given, reference)
+    attempt.inputs[given.dataset] = version
+    frame = shop.lake.read(given.dataset, version=version, system_columns=True)
+    columns = set(frame.columns)
+    if EVENT_COLUMN in columns:
+        frame = frame.where(f"{EVENT_COLUMN} IS NOT NULL")
+    frame = _cut(attempt, given, reference, frame, columns)
+    if shop.sample is not None:
+        frame = frame.sample(fraction=shop.sample, seed=7)
+    kept, drops = frame, False
+    sides: list[tuple[DataFrame, SideRows]] = []
+    context = GuardContext(
+        dataset=dataset.name,
+        input=given.dataset,
+        slice=attempt.slice,
+        run=shop.run,
+        record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
+    )
+    for guard in given.guards:
+        guarded = guard.on_batch(kept, context)
+        if guarded.side is not None:
+            sides.append((kept, guarded.side))
+        kept = guarded.kept
+        drops |= guarded.drops_duplicates
+    rows, late = _counts(attempt, given, reference, version)
+    visible = [f"`{name}`" for name in business_columns(frame.columns)]
+    return InputFrame(
+        given, kept.select(*visible), frame, tuple(sides), drops, rows, late, isinstance(reference, SameSlice)
+    )
+
+
+def _nothing_before(attempt: Attempt, reference: Previous) -> DataFrame:
+    """The frame that the very first slice gets for the one before it."""
+    dataset = attempt.dataset
+    schema = reference.schema if dataset.contract is None else dataset.contract.schema()
+    if schema is None:
+        raise ConfigurationError(
+            f"{dataset.place}: {dataset.name} reads its earlier slice, and nothing tells the columns of the first.",
+            hint='Give the dataset a contract, or write Previous(schema="...") with its columns.',
+        )
+    return attempt.shop.lake.session().createDataFrame([], schema)
+
+
+def _version(attempt: Attempt, given: Input, reference: Reference) -> int:
+    shop = attempt.shop
+    if isinstance(reference, Pinned):
+        first = shop.store.receipts.first(attempt.dataset.name, attempt.slice.id)
+        if first is not None and given.dataset in first.inputs:
+            return first.inputs[given.dataset]
+    version = pin(shop.lake, shop.store, given.dataset)
+    if version is None:
+        raise ConfigurationError(
+            f"{attempt.dataset.name} reads {given.dataset}, which has no table yet.",
+            hint=f"Nothing has arrived for it so far; `lakewright plan --select +{attempt.dataset.name}` shows why.",
+        )
+    return version
+
+
+def _cut(attempt: Attempt, given: Input, reference: Reference, frame: DataFrame, columns: set[str]) -> DataFrame:
+    slice_ = attempt.slice
+    if isinstance(reference, Previous):
+        earlier = _previous(attempt)
+        return frame.where(earlier.predicate()) if earlier is not None else frame.limit(0)
+    if isinstance(reference, AsOf):
+        other = attempt.shop.graph[given.dataset]
+        return _valid_within(frame, other, slice_.interval) if slice_.kind == "event" else frame
+    if not isinstance(reference, SameSlice | Lookback) or slice_.kind == "whole":
+        return frame
+    if slice_.kind == "arrival":
+        return frame.where(slice_.predicate())
+    reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
+    return _cut_by_event(attempt, given, frame, slice_, reach)
+
+
+def _cut_by_event(attempt: Attempt, given: Input, frame: DataFrame, slice_: Slice, reach: timedelta) -> DataFrame:
+    grid = attempt.shop.graph.cell_grid(given.dataset)
+    other = attempt.shop.graph[given.dataset]
+    assert grid is not None
+    span = Interval(slice_.interval.start - reach, slice_.interval.end)
+    first, last = cell_of(span.start, grid), cell_of(span.end - timedelta(microseconds=1), grid)
+    if EVENT_COLUMN in frame.columns:
+        frame = frame.where(f"{EVENT_COLUMN} >= '{first}' AND {EVENT_COLUMN} <= '{last}'")
+        if reach == timedelta(0) and grid in (slice_.grid, "hour"):
+            # The cells fit the slice exactly: no second look at each row's time.
+            return frame
+    start, end = (f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S}'" for at in (span.start, span.end))
+    return frame.where(f"`{other.event_time}` >= {start} AND `{other.event_time}` < {end}")
+
+
+def _valid_within(frame: DataFrame, other: Dataset, span: Interval) -> DataFrame:
+    # Every version but those that ended before the slice: one that begins after it may still be the first known.
+    start = f"TIMESTAMP '{span.start:%Y-%m-%d %H:%M:%S}'"
+    return frame.where(f"`{other.valid_to}` IS NULL OR `{other.valid_to}` > {start}")
+
+
+def _previous(attempt: Attempt) -> Slice | None:
+    made = attempt.shop.store.receipts.live_slices(attempt.dataset.name)
+    earlier = [found for slice_id in made if (found := Slice.parse(slice_id)) < attempt.slice]
+    return max(earlier, default=None)
+
+
+def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) -> tuple[int | None, int | None]:
+    shop, slice_ = attempt.shop, attempt.slice
+    if shop.sample is not None or not isinstance(reference, SameSlice):
+        return None, None
+    if slice_.kind == "whole":
+        heads = shop.store.receipts.cells(given.dataset, upto=version)
+        known = [head.rows for cell, head in heads.items() if cell is not None]
+        return None if None in known else sum(rows or 0 for rows in known), None
+    if slice_.kind == "arrival":
+        receipt = shop.store.receipts.live(given.dataset, slice_.id)
+        if receipt is None:
+            return None, None
+        return sum(change.added or 0 for cell, change in receipt.touched.items() if cell is not None), None
+    grid = shop.graph.cell_grid(given.dataset)
+    assert grid is not None
+    if grid not in (slice_.grid, "hour"):
+        return None, None
+    first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
+    rows = shop.store.receipts.rows_between(given.dataset, first, end, upto=version)
+    before = shop.store.receipts.first(attempt.dataset.name, slice_.id)
+    if before is None or given.dataset not in before.inputs:
+        return rows, 0
+    late = shop.store.receipts.rows_between(given.dataset, first, end, upto=version, after=before.inputs[given.dataset])
+    return rows, late

@@ -1,0 +1,159 @@
+"""Keeper: holds a run's leases while it works, notices when it should stop, and lets go of everything at the end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from types import FrameType
+from typing import Any
+
+from lakewright.errors import LeaseHeldError, TooManyRunsError
+from lakewright.model.runs import Run
+from lakewright.store import Grant, Store, this_process
+
+__all__ = ["Keeper", "keep"]
+
+_TTL = timedelta(seconds=60)
+
+
+class Keeper:
+    """A heartbeat in the background, and a flag that says stop."""
+
+    def __init__(self, store: Store, run: Run, *, now: Callable[[], datetime], interrupt: Callable[[], None]) -> None:
+        self.owner = this_process()
+        self.stop = threading.Event()
+        self.why = ""
+        self._store = store
+        self._run = run
+        self._now = now
+        self._interrupt = interrupt
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lakewright-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._store.leases.register(self.owner, _TTL, self._now())
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._store.leases.forget(self.owner.owner_id)
+
+    def lease(self, name: str, slice_id: str) -> Grant:
+        """Lease something for as long as the run goes on."""
+        return self._store.leases.acquire(
+            name, slice_id, owner_id=self.owner.owner_id, run_id=self._run.run_id, now=self._now()
+        )
+
+    def release(self, grant: Grant) -> None:
+        self._store.leases.release(grant.dataset, grant.slice_id, grant.number)
+
+    def ask_to_stop(self, why: str) -> None:
+        """Stop after the commits that are under way; running Spark jobs are interrupted."""
+        if self.stop.is_set():
+            return
+        self.why = why
+        self.stop.set()
+        threading.Thread(target=self._interrupt, daemon=True).start()
+
+    def _beat(self) -> None:
+        ticks = 0
+        while not self._ended.wait(1.0):
+            ticks += 1
+            if self.stop.is_set():
+                # A step may have been between two Spark jobs when it was asked: ask again until it ends.
+                self._interrupt()
+            if self._store.runs.cancel_requested(self._run.run_id):
+                self.ask_to_stop("cancelled by `lakewright cancel`")
+            if ticks % 15 == 0 and not self._store.leases.beat(self.owner.owner_id, _TTL, self._now()):
+                self.ask_to_stop("another run has taken over")
+
+
+@contextmanager
+def keep(
+    store: Store,
+    run: Run,
+    pipelines: Mapping[str, int],
+    *,
+    now: Callable[[], datetime],
+    interrupt: Callable[[], None],
+    wait_seconds: float = 0.0,
+) -> Iterator[Keeper]:
+    """Hold the run's lease on each pipeline (name -> how many runs may wait), with a heartbeat; SIGTERM and SIGINT
+    ask it to stop.
+    """
+    keeper = Keeper(store, run, now=now, interrupt=interrupt)
+    keeper.start()
+    try:
+        for name in sorted(pipelines):
+            _acquire(keeper, name, pipelines[name], wait_seconds)
+        with _signals(keeper):
+            yield keeper
+    finally:
+        keeper.end()
+
+
+def _acquire(keeper: Keeper, pipeline: str, queue: int, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    place: Grant | None = None
+    while True:
+        try:
+            keeper.lease(f"pipeline:{pipeline}", "*")
+            if place is not None:
+                keeper.release(place)
+            return
+        except LeaseHeldError as error:
+            if time.monotonic() >= deadline:
+                raise _busy(pipeline, error.owner) from None
+            place = place or _place_in_queue(keeper, pipeline, queue)
+            if keeper.stop.wait(min(0.5, max(deadline - time.monotonic(), 0.01))):
+                raise _busy(pipeline, error.owner) from None
+
+
+def _place_in_queue(keeper: Keeper, pipeline: str, queue: int) -> Grant:
+    """One of the pipeline's waiting places; a place whose process died is free again."""
+    for number in range(queue):
+        try:
+            return keeper.lease(f"queue:{pipeline}", f"place {number + 1}")
+        except LeaseHeldError:
+            continue
+    raise TooManyRunsError(
+        f"Too many requests: the pipeline '{pipeline}' is running and {queue} run{'s' if queue != 1 else ''} may wait "
+        "for it, all of which do. This one was not started.",
+        name=pipeline,
+        owner="waiting runs",
+        hint="Try again later, or let more wait: runs=SingleRunner(queue=...).",
+    )
+
+
+def _busy(pipeline: str, owner: str) -> LeaseHeldError:
+    return LeaseHeldError(
+        f"The pipeline '{pipeline}' is running already ({owner}). Nothing was started.",
+        name=pipeline,
+        owner=owner,
+        hint="Wait for it (`lakewright run --wait 60`), stop it (`lakewright cancel`), or, if that process is "
+        "gone for good on another machine, `lakewright unlock`.",
+    )
+
+
+@contextmanager
+def _signals(keeper: Keeper) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if keeper.stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        keeper.ask_to_stop(f"received {signal.Signals(number).name}")
+
+    before: dict[int, Any] = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,296 @@
+"""Making one slice of a step: pin, judge narrow, call the function, write once, read the receipt from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakewright.errors import InputError, LakewrightError, LimitExceeded, StepFailed, TargetError
+from lakewright.failpoints import failpoint
+from lakewright.lake.delta_errors import explain_write_error
+from lakewright.lake.schemas import fit_to_table
+from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
+from lakewright.lake.tables import AttemptTable
+from lakewright.model.columns import business_columns
+from lakewright.model.contracts import check_frame, refuse_nulls
+from lakewright.model.protocols import WriteContext, Writer
+from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
+from lakewright.patterns.storage.horizontal_partitioner import (
+    HorizontalPartitioner,
+    explain_null_partition,
+    partition_rows,
+    refuse_too_many_partitions,
+)
+from lakewright.pipelines.decide import SliceState
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.events import time_within
+from lakewright.pipelines.harvest import receipt_of
+from lakewright.pipelines.inputs import InputFrame, open_input
+from lakewright.pipelines.recover import recover_attempt
+from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
+from lakewright.pipelines.workshop import Attempt, Made, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["make_slice"]
+
+
+def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
+    """Runs the jobs that make one slice; whatever the moment of a kill, doing it again leaves the same rows."""
+    with shop.attempt(dataset, state.slice, attempt=attempt, reason=f"{state.status}: {state.reason}") as current:
+        if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
+            return made
+        inputs = [open_input(current, given) for given in dataset.inputs]
+        rejected = _set_aside(current, inputs)
+        failpoint("set_aside")
+        frames = _call(current, inputs)
+        receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs]
+        failpoint("private_written")
+        commit = _write_public(current, frames[dataset.name])
+        failpoint("published")
+        counters = _account(dataset, inputs, rejected, commit)
+        _check_preserved(current, counters, commit)
+        receipt = receipt_of(dataset.name, commit, counters=counters)
+        receipts.append(complete_receipt(receipt, dataset, state.slice, shop))
+        return current.finish(tuple(receipts))
+
+
+def _set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
+    """Commit the rows that guards reject, by a narrow pass; then let the limits decide."""
+    guarded = [i for i in inputs if i.side]
+    if not guarded:
+        return {}
+    identity = current.identity().as_part("dead_letters")
+    rows: DataFrame | None = None
+    for one in guarded:
+        for judged, side in one.side:
+            keep = business_columns(judged.columns) if side.whole else []
+            found = dead_letter_rows(
+                judged, reasons=side.reasons, identity=identity, input_name=one.given.dataset, keep=keep
+            )
+            rows = found if rows is None else rows.unionByName(found)
+    assert rows is not None
+    commit = write_side_rows(current.shop.lake, DEAD_LETTERS, rows, identity)
+    if commit is None:
+        raise TargetError(
+            f"{current.dataset.name}, slice {current.slice.id}: a newer attempt is at work. Nothing was written."
+        )
+    rejected = rows_per_rule(current.shop.lake, DEAD_LETTERS, commit.version)
+    for one in guarded:
+        _stop_above(current, one, rejected.get(one.given.dataset, {}))
+    # The account is that of the driving input: the first that is guarded.
+    return rejected.get(guarded[0].given.dataset, {})
+
+
+def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) -> None:
+    total = sum(rejected.values())
+    where = f"{current.dataset.name}, slice {current.slice.id}"
+    rules = ", ".join(f"{rule} {count:,}" for rule, count in sorted(rejected.items(), key=lambda r: -r[1]))
+    for _, side in one.side:
+        share = total / one.rows if one.rows else None
+        if side.stop_above is not None and share is not None and share > side.stop_above:
+            raise LimitExceeded(
+                f"{where}: {total:,} of {one.rows:,} rows ({share:.1%}) broke a rule, more than the limit of "
+                f"{side.stop_above:.1%} ({rules}). Nothing was published; the rows are in the dead letters. "
+                f"See them: lakewright sql \"SELECT * FROM dead_letters WHERE dataset = '{current.dataset.name}'\"",
+                dataset=current.dataset.name,
+                slice_id=current.slice.id,
+                share=share,
+                rows=total,
+            )
+        if side.stop_above_rows is not None and total > side.stop_above_rows:
+            raise LimitExceeded(
+                f"{where}: {total:,} rows broke a rule, more than the limit of {side.stop_above_rows:,} ({rules}). "
+                "Nothing was published; the rows are in the dead letters.",
+                dataset=current.dataset.name,
+                slice_id=current.slice.id,
+                rows=total,
+            )
+
+
+def _call(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame]:
+    """Call the step and check what comes back."""
+    dataset = current.dataset
+    if dataset.sql is not None:
+        return {dataset.name: _query(current, inputs)}
+    assert dataset.function is not None
+    arguments: dict[str, Any] = {i.given.parameter: i.frame for i in inputs}
+    if dataset.takes_run:
+        interval = current.slice.interval if current.slice.kind == "event" else None
+        run = current.shop.run
+        arguments["run"] = type(run)(
+            run.run_id, run.pipeline, run.time, run.reason, current.number_of_attempt, interval
+        )
+    try:
+        result = dataset.function(**arguments)
+    except LakewrightError:
+        raise
+    except Exception as error:
+        raise StepFailed(
+            f"{dataset.place}: {dataset.name} failed on slice {current.slice.id}: "
+            f"{type(error).__name__}: {_first_line(error)}"
+        ) from error
+    frames = result if isinstance(result, dict) else {dataset.name: result}
+    wanted = {dataset.name, *dataset.outputs}
+    if set(frames) != wanted:
+        raise StepFailed(
+            f"{dataset.place}: {dataset.name} returned {', '.join(sorted(map(str, frames))) or 'nothing'}, "
+            f"but declares {', '.join(sorted(wanted))}."
+        )
+    for name, frame in frames.items():
+        if not hasattr(frame, "write") or not hasattr(frame, "schema"):
+            raise StepFailed(
+                f"{dataset.place}: {dataset.name} returned {type(frame).__name__} for {name}, not a DataFrame.",
+                hint="Does the function end with `return`?" if frame is None else None,
+            )
+    return frames
+
+
+def _query(current: Attempt, inputs: list[InputFrame]) -> DataFrame:
+    session = current.shop.lake.session()
+    for one in inputs:
+        # The child session belongs to this thread alone, so plain names cannot meet another step's.
+        one.frame.createOrReplaceTempView(one.given.parameter)
+    try:
+        return session.sql(current.dataset.sql or "")
+    except Exception as error:
+        raise StepFailed(
+            f"{current.dataset.place}: the SQL of {current.dataset.name} is wrong: {_first_line(error)}"
+        ) from error
+
+
+def _write_private(current: Attempt, name: str, frame: DataFrame) -> Receipt:
+    output = current.dataset.outputs[name]
+    identity = current.identity().as_part(name)
+    table = current.shop.lake.open(name, identity, still_mine=current.still_mine)
+    commit = _publish(current, table, frame, output.writer, output.layout, name)
+    return receipt_of(name, commit)
+
+
+def _write_public(current: Attempt, frame: DataFrame) -> Commit:
+    dataset = current.dataset
+    assert dataset.writer is not None
+    if dataset.contract is not None and (wrong := check_frame(dataset.contract, frame.schema)):
+        raise InputError(
+            f"{dataset.place}: {dataset.name} breaks its contract: {'; '.join(wrong)}. Nothing was written.",
+            hint="Correct the step, or the contract if the change is meant.",
+        )
+    if dataset.contract is not None:
+        frame = refuse_nulls(dataset.contract, frame)
+    table = current.shop.lake.open(
+        dataset.name, current.identity(), properties=_properties(dataset), still_mine=current.still_mine
+    )
+    return _publish(current, table, frame, dataset.writer, dataset.layout, dataset.name)
+
+
+def _publish(
+    current: Attempt,
+    table: AttemptTable,
+    frame: DataFrame,
+    writer: Writer,
+    layout: HorizontalPartitioner | None,
+    name: str,
+) -> Commit:
+    frame, partitions = _lay_out(current, frame, writer, layout, name)
+    frame = fit_to_table(frame, table, dataset=name, added_by_writer=getattr(writer, "adds_columns", ()))
+    context = WriteContext(
+        dataset=name, slice=current.slice, table=table, run=current.shop.run, partition_by=partitions
+    )
+    try:
+        commit = writer.publish(frame, context)
+    except LakewrightError:
+        raise
+    except Exception as error:
+        explained = explain_null_partition(error) or explain_write_error(error, dataset=name, path=table.path)
+        if explained is None:
+            raise StepFailed(
+                f"{current.dataset.place}: {name}, slice {current.slice.id} failed: {_first_line(error)}"
+            ) from error
+        raise explained from error
+    if commit is None:
+        raise TargetError(
+            f"{name}, slice {current.slice.id}: a newer attempt has already committed. Nothing was written."
+        )
+    return commit
+
+
+def _lay_out(
+    current: Attempt, frame: DataFrame, writer: Writer, layout: HorizontalPartitioner | None, name: str
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Add the system columns that tell slices apart, and the partition columns of the layout."""
+    from pyspark.sql import functions as F
+
+    partitions: tuple[str, ...] = ()
+    if layout is not None:
+        frame = partition_rows(frame, layout=layout, what=name)
+        try:
+            refuse_too_many_partitions(frame, layout=layout, what=name)
+        except Exception as error:
+            explained = explain_null_partition(error)
+            if explained is None:
+                raise
+            raise explained from error
+        partitions = tuple(layout.by)
+    if not writer.replaces_slice or current.slice.kind in ("whole", "key"):
+        return frame, partitions
+    if current.slice.kind == "arrival":
+        marked = frame.withColumn(ARRIVAL_COLUMN, F.lit(current.slice.number).cast("bigint"))
+        return marked, (ARRIVAL_COLUMN, *partitions)
+    dataset = current.dataset
+    columns = frame.columns
+    if dataset.event_time not in columns:
+        raise InputError(
+            f"{dataset.place}: {name} names event_time '{dataset.event_time}', but the step returns "
+            f"{', '.join(columns)}. Nothing was written."
+        )
+    checked = frame.withColumn(dataset.event_time, time_within(frame, dataset.event_time, current.slice))
+    return checked.withColumn(EVENT_COLUMN, F.lit(current.slice.value)), (EVENT_COLUMN, *partitions)
+
+
+def _account(dataset: Dataset, inputs: list[InputFrame], rejected: Mapping[str, int], commit: Commit) -> Counters:
+    """The account of the step's driving input: the guarded one, else the first that is cut like the step."""
+    driving = next((i for i in inputs if i.given.guards), None) or next((i for i in inputs if i.same_slice), None)
+    read = None if driving is None else driving.rows
+    duplicates = None
+    if driving is not None and driving.drops_duplicates and dataset.rows == "preserve" and read is not None:
+        duplicates = read - sum(rejected.values()) - (commit.rows or 0)
+    return Counters(
+        read=read,
+        rejected=dict(rejected),
+        duplicates=duplicates,
+        late=None if driving is None else driving.late,
+        written=commit.rows,
+        deleted=commit.metrics.get("numDeletedRows"),
+    )
+
+
+def _check_preserved(current: Attempt, counters: Counters, commit: Commit) -> None:
+    expected = not_preserved(current.dataset, counters)
+    if expected is None:
+        return
+    shop, name = current.shop, current.dataset.name
+    undo = put_back(shop, current.dataset, current.identity(), commit)
+    # Neither the wrong commit nor its undoing makes a reader stale.
+    wrong = [c for c in (commit, undo) if c is not None]
+    shop.store.receipts.add([receipt_of(name, one, kind="maintenance") for one in wrong])
+    raise InputError(
+        f'{current.dataset.place}: {name} declares rows="preserve", but made {commit.rows:,} rows of '
+        f"{expected:,} in slice {current.slice.id}. The slice was put back as it was.",
+        hint='A join that finds no match or several is the usual cause; declare rows="reduce" or "expand" '
+        "if it is meant.",
+    )
+
+
+def _properties(dataset: Dataset) -> dict[str, str]:
+    if dataset.history is None:
+        return {}
+    return {
+        "delta.logRetentionDuration": f"interval {dataset.history}",
+        "delta.deletedFileRetentionDuration": f"interval {dataset.history}",
+    }
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:400]

@@ -1,0 +1,106 @@
+"""Store rebuild: make the index anew from the logs, and say what they cannot tell.
+
+The logs hold receipts, arrivals, windows and numbers. They do not hold leases, steps under way, held slices, and
+the counters that only rode on a write: those are shown as unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakewright.lake.lake import Lake
+from lakewright.lake.windows import load_window
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Counters, Receipt
+from lakewright.model.slices import Slice
+from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.harvest import receipt_of
+from lakewright.pipelines.settle import complete_receipt
+from lakewright.pipelines.workshop import Workshop
+from lakewright.store import Store
+
+__all__ = ["RebuildSummary", "rebuild_store"]
+
+_HEADROOM = 1_000_000
+"""Numbers go on so far above the log's highest that no attempt still under way can reach them."""
+
+
+@dataclass
+class RebuildSummary:
+    """What came back, and what did not."""
+
+    datasets: int = 0
+    receipts: int = 0
+    arrivals: int = 0
+    unknown: list[str] = field(default_factory=list)
+
+
+def rebuild_store(shop: Workshop) -> RebuildSummary:
+    """Reads every log of the lake and fills the store anew; the lake itself is not changed."""
+    summary = RebuildSummary(
+        unknown=[
+            "rows read, duplicates and late rows of slices made before (shown as ?)",
+            "leases and steps under way",
+            "runs and their errors",
+            "held slices: late rows that policy left out are judged again by the next run",
+        ]
+    )
+    for name in shop.graph.owners:
+        if not shop.lake.log(name).exists():
+            continue
+        summary.datasets += 1
+        shop.store.receipts.forget(name)
+        summary.receipts += _receipts(shop, name)
+        if name in shop.graph.datasets and shop.graph[name].is_source:
+            shop.store.arrivals.forget(name)
+            summary.arrivals += _arrivals(shop.graph, shop.lake, shop.store, name)
+    return summary
+
+
+def _receipts(shop: Workshop, name: str) -> int:
+    highest, found = 0, []
+    restores: list[tuple[int, int]] = []
+    for commit in shop.lake.log(name).commits():
+        identity = Identity.from_json(commit.metadata)
+        receipt = receipt_of(name, commit, counters=Counters(written=commit.rows))
+        if identity is not None:
+            highest = max(highest, identity.number)
+            if identity.kind == "restore":
+                restores.append((int(str(identity.details["restored_to"])), commit.version))
+            elif identity.kind == "data" and name in shop.graph.datasets:
+                # Histories know since when they differ from the arrival that they followed.
+                receipt = complete_receipt(receipt, shop.graph[name], Slice.parse(identity.slice_id), shop)
+        found.append(receipt)
+    with shop.store.transaction() as conn:
+        shop.store.receipts.add(found, conn=conn)
+        for target, version in restores:
+            shop.store.receipts.rolled_back(name, target, version, conn=conn)
+        shop.store.leases.raise_numbers(name, highest + _HEADROOM, conn=conn)
+    return len(found)
+
+
+def _arrivals(graph: Graph, lake: Lake, store: Store, name: str) -> int:
+    count = 0
+    for receipt in _data_receipts(store, name):
+        identity = Identity.from_json(lake.log(name).commit(receipt.version).metadata)
+        if identity is None or "arrival" not in identity.details:
+            continue
+        arrival = load_window(lake, name, identity.details["arrival"], run_id=identity.run_id)
+        store.arrivals.record(
+            name,
+            window=arrival.window,
+            files=arrival.files,
+            supersedes=arrival.supersedes,
+            key=arrival.key,
+            run_id=arrival.run_id,
+            now=arrival.recorded_at,
+            number=arrival.number,
+        )
+        store.arrivals.commit(name, arrival.number)
+        count += 1
+    return count
+
+
+def _data_receipts(store: Store, name: str) -> list[Receipt]:
+    found = {r.slice_id: r for r in store.receipts.since(name, -1, 2**62, kinds=("data",))}
+    return sorted(found.values(), key=lambda r: Slice.parse(r.slice_id))

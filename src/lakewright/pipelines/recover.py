@@ -1,0 +1,184 @@
+"""Recovery: what to make of a step that died between its commit and its receipt.
+
+The log decides. A public commit without a receipt is taken as done, its counters computed anew from the pinned
+inputs; without a public commit the step never happened, and its slice is missing or stale as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakewright.lake.side_tables import DEAD_LETTERS, rows_per_rule
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.slices import WHOLE, Slice
+from lakewright.model.times import cell_of
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.harvest import receipt_of, unaccounted
+from lakewright.pipelines.settle import (
+    UNREADABLE,
+    complete_receipt,
+    not_preserved,
+    put_back,
+    set_unusable_aside,
+)
+from lakewright.store import StepRecord
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.workshop import Attempt, Made, Workshop
+
+__all__ = ["recover_attempt", "recover_dead_steps"]
+
+
+def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
+    """Settle every open step whose owner is gone; tells dataset, slice and whether its commit was found."""
+    from lakewright.pipelines.workshop import Attempt
+
+    settled = []
+    now = shop.now()
+    alive = {(lease.dataset, lease.number) for lease in shop.store.leases.held(now) if lease.alive}
+    for step in shop.store.steps.open_steps():
+        if (step.dataset, step.number) in alive or step.dataset not in shop.graph.datasets:
+            continue
+        dataset = shop.graph[step.dataset]
+        lease = shop.lease_of(dataset, Slice.parse(step.slice_id), whole=step.slice_id == WHOLE.id)
+        grant = shop.store.leases.acquire(
+            dataset.name, lease, owner_id=shop.owner_id, run_id=shop.run.run_id, now=shop.now()
+        )
+        try:
+            if grant.fence is not None:
+                # Nothing of it may still reach the log once we have looked there.
+                attempt = Attempt(shop, dataset, Slice.parse(step.slice_id), lease, grant, step.step_id, step.attempt)
+                attempt.fence_predecessors()
+            settled.append((step.dataset, step.slice_id, bool(_settle(shop, dataset, step))))
+        finally:
+            shop.store.leases.release(grant.dataset, grant.slice_id, grant.number)
+    unfinished = [run for run in shop.store.runs.unfinished() if run.run_id != shop.run.run_id]
+    lost = [run.run_id for run in unfinished if not _owner_lives(shop, run.owner_id)]
+    if lost:
+        shop.store.runs.mark_lost(lost, now)
+    return settled
+
+
+def recover_attempt(current: Attempt) -> Made | None:
+    """After a take-over: the predecessor's work, if it reached the log and nobody asked for it again."""
+    shop, dataset = current.shop, current.dataset
+    numbers = {number for _, number, _ in current.grant.taken_from}
+    for step in shop.store.steps.open_steps(dataset.name):
+        if step.step_id == current.step_id or step.number not in numbers:
+            continue
+        receipts = _settle(shop, dataset, step)
+        if receipts and step.slice_id == current.slice.id:
+            return current.finish((), state="recovered").with_receipts(receipts)
+    return None
+
+
+def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt, ...]:
+    """Close a dead step's record, with the receipts of what it had committed; empty where it was not done."""
+    private, public = _found(shop, dataset, step)
+    with shop.store.transaction() as conn:
+        shop.store.receipts.add([*private, *public], conn=conn)
+        if public and dataset.is_source:
+            shop.store.arrivals.commit(dataset.name, Slice.parse(step.slice_id).number, conn=conn)
+        for receipt in (*private, *public):
+            if receipt.kind == "restore":
+                target = restored_version(shop.lake.log(receipt.dataset).commit(receipt.version))
+                shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
+        shop.store.steps.close(step.step_id, "recovered" if public else "lost", now=shop.now(), conn=conn)
+    return (*private, *public) if public else ()
+
+
+def restored_version(commit: Commit) -> int:
+    """The version that a restore of ours went back to."""
+    identity = Identity.from_json(commit.metadata)
+    assert identity is not None
+    return int(str(identity.details["restored_to"]))
+
+
+def _found(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[tuple[Receipt, ...], tuple[Receipt, ...]]:
+    """The receipts of a dead step, read from the logs: of its private outputs, and of the public one, if any."""
+    commits: dict[str, Commit] = {}
+    for output in step.outputs:
+        part = "main" if output == dataset.name else output
+        log = shop.lake.log(output)
+        for version in unaccounted(shop.lake, shop.store, output):
+            commit = log.commit(version)
+            identity = Identity.from_json(commit.metadata)
+            if identity is not None and _is_of(identity, step, part):
+                commits[output] = commit
+    public = commits.pop(dataset.name, None)
+    private = tuple(receipt_of(name, commit, recovered=True) for name, commit in commits.items())
+    if public is None:
+        return private, ()
+    found = Identity.from_json(public.metadata)
+    assert found is not None
+    if found.kind == "restore":
+        return private, (receipt_of(dataset.name, public, recovered=True),)
+    recount = _recount_source if dataset.is_source else _recount
+    counters = recount(shop, dataset, found, public)
+    if not_preserved(dataset, counters) is not None:
+        undo = put_back(shop, dataset, replace(found, number=shop.store.leases.draw(dataset.name)), public)
+        wrong = [one for one in (public, undo) if one is not None]
+        shop.store.receipts.add([receipt_of(dataset.name, one, kind="maintenance") for one in wrong])
+        return private, ()
+    receipt = receipt_of(dataset.name, public, counters=counters, recovered=True)
+    return private, (complete_receipt(receipt, dataset, Slice.parse(step.slice_id), shop),)
+
+
+def _recount_source(shop: Workshop, dataset: Dataset, identity: Identity, public: Commit) -> Counters:
+    # The rows without a usable time may not have been told yet: telling them again replaces them.
+    anew = replace(identity, number=shop.store.leases.draw(dataset.name))
+    rejected = set_unusable_aside(shop, dataset, anew, public)
+    return Counters(read=public.rows, rejected=rejected, written=public.rows, corrupt=rejected.get(UNREADABLE, 0))
+
+
+def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commit) -> Counters:
+    rejected: dict[str, int] = {}
+    for commit in shop.lake.log(DEAD_LETTERS).commits():
+        found = Identity.from_json(commit.metadata)
+        if (
+            found is not None
+            and found.app_id == identity.as_part("dead_letters").app_id
+            and found.number == identity.number
+        ):
+            by_input = rows_per_rule(shop.lake, DEAD_LETTERS, commit.version)
+            driving = next((given.dataset for given in dataset.inputs if given.guards), "")
+            rejected = by_input.get(driving, {})
+    read = _rows_read(shop, dataset, Slice.parse(identity.slice_id), identity)
+    guarded = any(guard for given in dataset.inputs for guard in given.guards)
+    duplicates = None
+    if dataset.rows == "preserve" and guarded and read is not None and public.rows is not None:
+        duplicates = read - sum(rejected.values()) - public.rows
+    return Counters(
+        read=read,
+        rejected=rejected,
+        duplicates=duplicates,
+        written=public.rows,
+        deleted=public.metrics.get("numDeletedRows"),
+    )
+
+
+def _rows_read(shop: Workshop, dataset: Dataset, slice_: Slice, identity: Identity) -> int | None:
+    driving = next((i for i in dataset.inputs if i.guards), dataset.inputs[0] if dataset.inputs else None)
+    if driving is None or slice_.kind != "event" or driving.dataset not in identity.inputs:
+        return None
+    grid = shop.graph.cell_grid(driving.dataset)
+    if grid not in (slice_.grid, "hour") or grid is None:
+        return None
+    first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
+    return shop.store.receipts.rows_between(driving.dataset, first, end, upto=identity.inputs[driving.dataset])
+
+
+def _is_of(identity: Identity, step: StepRecord, part: str) -> bool:
+    return (
+        identity.dataset == step.dataset
+        and identity.slice_id == step.slice_id
+        and identity.number == step.number
+        and identity.part == part
+        and identity.kind in ("data", "restore", "erase")
+    )
+
+
+def _owner_lives(shop: Workshop, owner_id: str | None) -> bool:
+    return owner_id is not None and shop.store.leases.owner_lives(owner_id, shop.now())

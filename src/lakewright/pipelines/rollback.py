@@ -1,0 +1,184 @@
+"""Going back: all outputs of a step to one moment, and what that does to receipts.
+
+What was rolled back does not come back by itself: the restore's receipt holds the inputs of now, and slices are
+judged stale or missing against those, until something new arrives or somebody asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.failpoints import failpoint
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Commit, Receipt
+from lakewright.model.slices import WHOLE
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.harvest import pin, receipt_of
+from lakewright.pipelines.workshop import Attempt, Workshop
+
+if TYPE_CHECKING:
+    from lakewright.lake.log import DeltaLog
+
+__all__ = ["RollbackSummary", "previous_version", "roll_back", "undo_stale_restores"]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackSummary:
+    """What a rollback did, or would do."""
+
+    dataset: str
+    from_version: int
+    to_version: int
+    outputs: tuple[str, ...]
+    slices_rolled_back: tuple[str, ...]
+    slices_live_again: tuple[str, ...]
+    consumers: tuple[str, ...]
+
+
+def previous_version(shop: Workshop, name: str) -> int:
+    """Where a rollback goes if nobody says: before what the last run that wrote to the dataset wrote."""
+    history = [
+        r for r in shop.store.receipts.history(name, limit=1000) if r.kind == "data" and r.state != "rolled back"
+    ]
+    if not history:
+        raise ConfigurationError(f"{name} has no commit of ours to go back from.")
+    last = [r for r in history if r.run_id == history[0].run_id]
+    first = min(r.version for r in last)
+    if first == 0:
+        raise ConfigurationError(f"{name} was made by its first run: there is no earlier version to go back to.")
+    return first - 1
+
+
+def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_run: bool = False) -> RollbackSummary:
+    """Restores a step's outputs, the private ones first; the public one is the commit point."""
+    for given in dataset.inputs:
+        pin(shop.lake, shop.store, given.dataset)
+    pin(shop.lake, shop.store, dataset.name)
+    log = shop.lake.log(dataset.name)
+    newest = log.latest()
+    if newest is None:
+        raise ConfigurationError(f"{dataset.name} has no table yet: there is nothing to roll back.")
+    target = previous_version(shop, dataset.name) if to is None else to
+    if not (log.earliest() or 0) <= target < newest:
+        raise ConfigurationError(
+            f"{dataset.name} is at version {newest}; it can go back to versions {log.earliest() or 0} to {newest - 1}, "
+            f"not to {target}."
+        )
+    before = set(shop.store.receipts.live_slices(dataset.name))
+    summary = _preview(shop, dataset, newest, target, before)
+    if dry_run:
+        return summary
+    with shop.attempt(dataset, WHOLE, attempt=1, reason=f"rollback to version {target}", whole=True) as current:
+        _pin_inputs(current)
+        receipts = [_restore(current, name, version) for name, version in _private_versions(shop, dataset, log, target)]
+        receipts.append(_restore(current, dataset.name, target))
+        failpoint("restored")
+        _finish(current, tuple(receipts))
+    return summary
+
+
+def _restore(current: Attempt, name: str, version: int) -> Receipt:
+    identity = replace(
+        current.identity(restored_to=version),
+        kind="restore",
+        part="main" if name == current.dataset.name else name,
+    )
+    table = current.shop.lake.open(name, identity, still_mine=current.still_mine)
+    try:
+        commit = table.restore(version)
+    except Exception as error:
+        if "DELTA_RESTORE" in str(error) or "MISSING" in str(error) or "FileNotFound" in str(error):
+            raise TargetError(
+                f"{name}: version {version} can no longer be restored: its files are gone (VACUUM, or the retention "
+                "passed). Nothing was changed.",
+                hint="Choose a newer version, or make the slices again with `lakewright backfill`.",
+            ) from error
+        raise
+    if commit is None:
+        raise TargetError(f"{name} is already as it was at version {version}.")
+    return receipt_of(name, commit)
+
+
+def _finish(current: Attempt, receipts: tuple[Receipt, ...]) -> None:
+    shop = current.shop
+    failpoint("before_receipt")
+    with shop.store.transaction() as conn:
+        shop.store.receipts.add(receipts, conn=conn)
+        for receipt in receipts:
+            target = _target_of(shop.lake.log(receipt.dataset).commit(receipt.version))
+            shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
+        shop.store.steps.close(current.step_id, "ok", now=shop.now(), conn=conn)
+        shop.store.leases.release(current.dataset.name, current.lease, current.grant.number, conn=conn)
+
+
+def _target_of(commit: Commit) -> int:
+    identity = Identity.from_json(commit.metadata)
+    assert identity is not None
+    return int(str(identity.details["restored_to"]))
+
+
+def _pin_inputs(current: Attempt) -> None:
+    for given in current.dataset.inputs:
+        version = pin(current.shop.lake, current.shop.store, given.dataset)
+        if version is not None:
+            current.inputs[given.dataset] = version
+
+
+def _private_versions(shop: Workshop, dataset: Dataset, log: DeltaLog, target: int) -> list[tuple[str, int]]:
+    """The versions of the private outputs that were there when the public one was at ``target``."""
+    moment = log.commit(target).committed_at
+    found = []
+    for name in dataset.outputs:
+        versions = [c.version for c in shop.lake.log(name).commits() if c.committed_at <= moment]
+        if versions and versions[-1] != shop.lake.log(name).latest():
+            found.append((name, versions[-1]))
+    return found
+
+
+def _preview(shop: Workshop, dataset: Dataset, newest: int, target: int, live: set[str]) -> RollbackSummary:
+    later = [r for r in shop.store.receipts.since(dataset.name, target, newest, kinds=("data",)) if r.state == "live"]
+    gone = {r.slice_id for r in later}
+    earlier = {
+        r.slice_id
+        for r in shop.store.receipts.since(dataset.name, -1, target, kinds=("data",))
+        if r.state != "rolled back"
+    }
+    return RollbackSummary(
+        dataset=dataset.name,
+        from_version=newest,
+        to_version=target,
+        outputs=(*dataset.outputs, dataset.name),
+        slices_rolled_back=tuple(sorted(gone & live)),
+        slices_live_again=tuple(sorted(gone & earlier)),
+        consumers=tuple(sorted(shop.graph.downstream(dataset.name))),
+    )
+
+
+def undo_stale_restores(shop: Workshop) -> list[str]:
+    """Undo a RESTORE that a zombie made after it had lost its lease: it carries no transaction that Delta could skip.
+
+    Told by its number, which is lower than that of a commit before it.
+    """
+    undone = []
+    for name, dataset in shop.graph.datasets.items():
+        log = shop.lake.log(name)
+        latest = log.latest()
+        if latest is None or latest == shop.store.receipts.last_version(name):
+            continue
+        known = max((r.number for r in shop.store.receipts.history(name, limit=200)), default=0)
+        for version in shop.store.receipts.gaps(name, log.earliest() or 0, latest):
+            found = Identity.from_json(log.commit(version).metadata)
+            if found is None or found.kind != "restore" or found.number >= known:
+                known = max(known, 0 if found is None else found.number)
+                continue
+            with shop.attempt(
+                dataset, WHOLE, attempt=1, reason=f"undo a stale restore (version {version})", whole=True
+            ) as current:
+                identity = replace(current.identity(), kind="maintenance", part="undo")
+                commit = shop.lake.open(name, identity, still_mine=current.still_mine).restore(version - 1)
+                stale = [log.commit(version), *([commit] if commit else [])]
+                current.finish(tuple(receipt_of(name, one, kind="maintenance") for one in stale))
+            undone.append(name)
+    return undone

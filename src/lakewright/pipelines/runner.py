@@ -1,0 +1,289 @@
+"""Runner: make what is due, in order, in one warm session.
+
+Datasets start when everything above them is done; branches, and slices that do not depend on each other, run
+side by side. A failed dataset stops everything below it and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from textwrap import shorten
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+from lakewright.errors import InterruptedRun, LakewrightError, LimitExceeded, StepFailed
+from lakewright.lake.delta_errors import is_transient
+from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
+from lakewright.model.references import Previous
+from lakewright.model.runs import StepState
+from lakewright.pipelines.capture import capture_late_rows
+from lakewright.pipelines.decide import Decider, SliceState, Wish
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.make import make_slice
+from lakewright.pipelines.progress import (
+    DatasetDone,
+    DatasetStarted,
+    Event,
+    Listener,
+    Note,
+    Outcome,
+    RunSummary,
+    SliceDone,
+    SliceStarted,
+)
+from lakewright.pipelines.take import record_arrival, take_arrival
+from lakewright.pipelines.workshop import Made, Workshop
+
+__all__ = ["Runner"]
+
+
+@dataclass
+class _Node:
+    """One dataset on its way through a run."""
+
+    dataset: Dataset
+    waits_for: set[str]
+    queue: list[SliceState] = field(default_factory=list)
+    running: int = 0
+    failed: bool = False
+    made: int = 0
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its slices must be made one at a time."""
+        writer = self.dataset.writer
+        apart = writer is None or writer.replaces_slice
+        chained = any(isinstance(given.reference, Previous) for given in self.dataset.inputs)
+        return self.dataset.is_source or not apart or chained or self.dataset.settings.runs.depends_on_past
+
+
+class Runner:
+    """Makes the slices of some datasets of a graph."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        decider: Decider,
+        *,
+        parallel: int = 2,
+        listener: Listener = lambda event: None,
+        stop: Flag | None = None,
+        take_new: bool = True,
+        jitter: random.Random | None = None,
+        backoff_seconds: float = 1.0,
+    ) -> None:
+        self._shop = shop
+        self._decider = decider
+        self._parallel = parallel
+        self._tell = listener
+        self._stop = stop or Flag()
+        self._take_new = take_new
+        self._random = jitter or random.Random()
+        self._backoff = backoff_seconds
+
+    def run(self, names: Sequence[str], wish: Wish) -> RunSummary:
+        """Runs the jobs; never raises for a failed step, the summary tells."""
+        summary = RunSummary(self._shop.run.run_id)
+        began = time.monotonic()
+        chosen = set(names)
+        nodes = {name: _Node(self._shop.graph[name], self._shop.graph.upstream(name) & chosen) for name in names}
+        with ThreadPoolExecutor(self._parallel, thread_name_prefix="lakewright") as pool:
+            self._work(nodes, wish, summary, pool)
+        summary.seconds = time.monotonic() - began
+        if self._stop.is_set():
+            summary.state = "interrupted"
+        elif summary.failed:
+            refused = all(getattr(error, "exit_code", 1) == 3 for error in summary.errors)
+            summary.state = "refused" if refused and summary.errors else "failed"
+        else:
+            summary.state = "ok"
+        return summary
+
+    def _work(self, nodes: dict[str, _Node], wish: Wish, summary: RunSummary, pool: ThreadPoolExecutor) -> None:
+        waiting = dict(nodes)
+        futures: dict[Future[Any], tuple[_Node, SliceState | None]] = {}
+        while waiting or futures:
+            if self._stop.is_set():
+                summary.skipped += sorted(waiting)
+                waiting = {}
+            for node in [n for n in waiting.values() if not n.waits_for & (waiting.keys() | _busy(futures))]:
+                del waiting[node.dataset.name]
+                if blocked := sorted(up for up in node.waits_for if nodes[up].failed):
+                    node.failed = True
+                    summary.skipped.append(node.dataset.name)
+                    self._say(summary, DatasetDone(node.dataset.name, "skipped", f"{blocked[0]} did not succeed"))
+                else:
+                    futures[pool.submit(self._decide, node, wish)] = (node, None)
+            if not futures:
+                continue
+            done, _ = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in done:
+                node, state = futures.pop(future)
+                self._after(node, state, future, summary)
+                self._feed(node, pool, futures, summary)
+
+    def _feed(
+        self,
+        node: _Node,
+        pool: ThreadPoolExecutor,
+        futures: dict[Future[Any], tuple[_Node, SliceState | None]],
+        summary: RunSummary,
+    ) -> None:
+        """Hand out the node's next slices, or close it when none is left."""
+        if (node.failed and node.in_order) or self._stop.is_set():
+            node.queue.clear()
+        while node.queue and not (node.in_order and node.running):
+            state = node.queue.pop(0)
+            node.running += 1
+            futures[pool.submit(self._make, node.dataset, state)] = (node, state)
+        if not node.running and not node.queue:
+            if node.failed:
+                summary.failed.append(node.dataset.name)
+                self._say(summary, DatasetDone(node.dataset.name, "failed"))
+            elif node.made:
+                self._say(summary, DatasetDone(node.dataset.name, "ok"))
+            else:
+                summary.fresh.append(node.dataset.name)
+                self._say(summary, DatasetDone(node.dataset.name, "fresh"))
+
+    def _after(self, node: _Node, state: SliceState | None, future: Future[Any], summary: RunSummary) -> None:
+        if state is None:
+            try:
+                node.queue = future.result()
+            except Exception as error:
+                node.failed = True
+                self._record(summary, Outcome(node.dataset.name, "", "failed", "looking for work", 0.0, error=error))
+                return
+            if node.queue:
+                self._say(summary, DatasetStarted(node.dataset.name, len(node.queue)))
+            return
+        node.running -= 1
+        outcome: Outcome = future.result()
+        node.failed |= outcome.error is not None
+        node.made += outcome.error is None
+        self._record(summary, outcome)
+
+    def _record(self, summary: RunSummary, outcome: Outcome) -> None:
+        summary.outcomes.append(outcome)
+        self._say(summary, SliceDone(outcome))
+
+    def _say(self, summary: RunSummary, event: Event) -> None:
+        if isinstance(event, Note):
+            summary.notes.append(event)
+        self._tell(event)
+
+    def _decide(self, node: _Node, wish: Wish) -> list[SliceState]:
+        dataset = node.dataset
+        if dataset.is_source and self._take_new:
+            record_arrival(self._shop, dataset)
+        for given in dataset.inputs:
+            pin(self._shop.lake, self._shop.store, given.dataset)
+        return list(self._decider.decide(dataset.name, wish).to_make)
+
+    def _make(self, dataset: Dataset, state: SliceState) -> Outcome:
+        """One slice, with its retries; an error comes back as an outcome."""
+        began = time.monotonic()
+        self._tell(SliceStarted(dataset.name, state.slice.id, f"{state.status}: {state.reason}"))
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                made = self._attempt(dataset, state, attempt)
+            except Exception as error:
+                if attempt <= dataset.retries and is_transient(error) and not self._stop.is_set():
+                    pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
+                    first = shorten(str(error).splitlines()[0], 160)
+                    self._tell(Note(f"{dataset.name} {state.slice.id}: {first} Trying again in {pause:.1f} s."))
+                    self._stop.wait(pause)
+                    continue
+                return self._failed(dataset, state, error, attempt, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            done: StepState = "recovered" if made.recovered else "ok"
+            receipt = made.public if made.receipts else None
+            return Outcome(dataset.name, state.slice.id, done, state.reason, seconds, attempt, receipt)
+
+    def _failed(self, dataset: Dataset, state: SliceState, error: Exception, attempt: int, seconds: float) -> Outcome:
+        if self._stop.is_set():
+            error = InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted; `lakewright run` goes on from here.")
+        refused = getattr(error, "exit_code", 1) == 3
+        word: StepState = "interrupted" if self._stop.is_set() else "refused" if refused else "failed"
+        return Outcome(dataset.name, state.slice.id, word, state.reason, seconds, attempt, error=error)
+
+    def _attempt(self, dataset: Dataset, state: SliceState, attempt: int) -> Made:
+        if self._stop.is_set():
+            raise InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted before it began.")
+        if state.status == "refused":
+            raise LimitExceeded(
+                f"{dataset.name}, slice {state.slice.id}: {state.reason}. Nothing was published. "
+                f"A backfill takes the rows in: lakewright backfill --from {state.slice.id} --select {dataset.name}",
+                dataset=dataset.name,
+                slice_id=state.slice.id,
+            )
+        if state.status == "held":
+            return capture_late_rows(self._shop, dataset, state)
+        make = take_arrival if dataset.is_source else make_slice
+        session = self._shop.lake.session()
+        add_tag(session, self._shop.run.run_id)
+        watch = self._watch(dataset, session)
+        try:
+            return make(self._shop, dataset, state, attempt=attempt)
+        except LakewrightError:
+            if watch is not None and watch.fired.is_set():
+                raise _timed_out(dataset, state) from None
+            raise
+        except Exception as error:
+            if watch is not None and watch.fired.is_set():
+                raise _timed_out(dataset, state) from error
+            raise
+        finally:
+            if watch is not None:
+                watch.end()
+            clear_tags(session)
+
+    def _watch(self, dataset: Dataset, session: Any) -> _Watch | None:
+        if dataset.timeout is None:
+            return None
+        tag = f"{self._shop.run.run_id}-{dataset.name}-{random.getrandbits(32):08x}"
+        add_tag(session, tag)
+        return _Watch(session, tag, dataset.timeout.total_seconds())
+
+
+class _Watch(Thread):
+    """Interrupts a step that takes too long; again and again, since it may be between two Spark jobs just then."""
+
+    def __init__(self, session: Any, tag: str, seconds: float) -> None:
+        super().__init__(name="lakewright-timeout", daemon=True)
+        self._session, self._tag, self._seconds = session, tag, seconds
+        self._over = Flag()
+        self.fired = Flag()
+        self.start()
+
+    def run(self) -> None:
+        pause = self._seconds
+        while not self._over.wait(pause):
+            self.fired.set()
+            interrupt_tag(self._session, self._tag)
+            pause = 0.2
+
+    def end(self) -> None:
+        """The step has ended: nothing is interrupted any more."""
+        self._over.set()
+        self.join()
+
+
+def _timed_out(dataset: Dataset, state: SliceState) -> StepFailed:
+    limit = "" if dataset.timeout is None else f" of {dataset.timeout.total_seconds():.0f} s"
+    return StepFailed(
+        f"{dataset.place}: {dataset.name}, slice {state.slice.id} ran longer than its timeout{limit} and was stopped. "
+        "Nothing was published."
+    )
+
+
+def _busy(futures: dict[Future[Any], tuple[_Node, SliceState | None]]) -> set[str]:
+    return {node.dataset.name for node, _ in futures.values()}

@@ -1,0 +1,90 @@
+"""What follows a public commit before its receipt: the same for a run that goes well and for one that is recovered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakewright.errors import TargetError
+from lakewright.failpoints import failpoint
+from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
+from lakewright.model.columns import RAW_COLUMN, business_columns
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Change, Commit, Counters, Receipt
+from lakewright.model.slices import ANY_CELL, EVENT_COLUMN, Slice
+from lakewright.model.times import cell_interval
+from lakewright.pipelines.definitions import Dataset
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.workshop import Workshop
+
+__all__ = [
+    "NO_EVENT_TIME",
+    "UNREADABLE",
+    "complete_receipt",
+    "not_preserved",
+    "put_back",
+    "set_unusable_aside",
+]
+
+UNREADABLE = "unreadable record"
+NO_EVENT_TIME = "no usable event time"
+
+
+def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> dict[str, int]:
+    """Tell the rows without a usable event time in the dead letters; the log says whether there are any."""
+    from pyspark.sql import functions as F
+
+    slice_ = Slice.parse(identity.slice_id)
+    repeated = shop.store.receipts.live(dataset.name, slice_.id) is not None
+    if None not in commit.touched and not repeated:
+        return {}
+    rows = shop.lake.read(dataset.name, version=commit.version, system_columns=True).where(
+        f"{slice_.predicate()} AND {EVENT_COLUMN} IS NULL"
+    )
+    reason = F.when(F.col(RAW_COLUMN).isNotNull(), F.lit(UNREADABLE)).otherwise(F.lit(NO_EVENT_TIME))
+    side_identity = identity.as_part("dead_letters")
+    letters = dead_letter_rows(
+        rows,
+        reasons=F.array(reason),
+        identity=side_identity,
+        input_name=dataset.name,
+        keep=business_columns(rows.columns),
+    )
+    side = write_side_rows(shop.lake, DEAD_LETTERS, letters, side_identity)
+    if side is None:
+        raise TargetError(f"{dataset.name}, {slice_.id}: a newer attempt is at work.")
+    failpoint("set_aside")
+    return rows_per_rule(shop.lake, DEAD_LETTERS, side.version).get(dataset.name, {})
+
+
+def complete_receipt(receipt: Receipt, dataset: Dataset, slice_: Slice, shop: Workshop) -> Receipt:
+    """Add what follows from the declaration: touched cells of a merged table, and since when a history differs."""
+    touched = receipt.touched
+    if slice_.kind == "event" and dataset.writer is not None and not dataset.writer.replaces_slice:
+        touched = {slice_.value: Change(added=None, removed=None)}
+    valid_from = None
+    follows = shop.graph.slicing[dataset.name].follows
+    if dataset.valid_from is not None and slice_.kind == "arrival" and follows is not None:
+        arrived = shop.store.receipts.live(follows, slice_.id)
+        cells = [] if arrived is None else [c for c in arrived.touched if c is not None and c != ANY_CELL]
+        valid_from = cell_interval(min(cells)).start if cells else None
+    return replace(receipt, touched=touched, valid_from=valid_from)
+
+
+def not_preserved(dataset: Dataset, counters: Counters) -> int | None:
+    """How many rows a step that declares ``rows="preserve"`` should have made, where it made another number."""
+    if dataset.rows != "preserve" or counters.read is None or counters.written is None:
+        return None
+    expected = counters.read - counters.rejected_rows
+    wrong = counters.written > expected if counters.duplicates is not None else counters.written != expected
+    return expected if wrong else None
+
+
+def put_back(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> Commit | None:
+    """Runs a job that replaces a slice by what it was before a commit that must not count."""
+    table = shop.lake.open(dataset.name, identity.as_part("undo", "maintenance"))
+    before = commit.version - 1
+    where = Slice.parse(identity.slice_id).predicate()
+    kept = table.spark.read.format("delta").option("versionAsOf", max(before, 0)).load(table.path)
+    return table.replace(kept.where(where if before >= 0 else "false"), where=where)

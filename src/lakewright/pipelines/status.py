@@ -1,0 +1,70 @@
+"""Status: how everything stands, from the store alone; needs neither Spark nor the project's files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakewright.model.findings import Finding
+from lakewright.store import HeldLease, RunRecord, StepRecord, Store
+
+__all__ = ["DatasetStatus", "Status", "read_status"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetStatus:
+    """One dataset as its receipts tell it."""
+
+    name: str
+    slices: int
+    last_slice: str | None
+    last_commit: datetime | None
+    version: int | None
+    rows: int | None
+    """Rows written by the newest receipt."""
+    state: str
+    """ok, failed, refused, running, or lost: how its newest step ended."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What ``lakewright status`` shows."""
+
+    runs: list[RunRecord]
+    datasets: list[DatasetStatus]
+    leases: list[HeldLease]
+    open_steps: list[StepRecord]
+    findings: list[Finding]
+
+
+def read_status(store: Store, now: datetime) -> Status:
+    """A few indexed queries, however many receipts there are."""
+    return Status(
+        runs=store.runs.latest(limit=5),
+        datasets=_datasets(store),
+        leases=store.leases.held(now),
+        open_steps=store.steps.open_steps(),
+        findings=store.findings.latest(limit=5),
+    )
+
+
+def _datasets(store: Store) -> list[DatasetStatus]:
+    receipts, steps, slices = store.receipts.newest(), store.steps.newest(), store.receipts.count_live()
+    found = []
+    for name in sorted({*receipts, *(name for name in steps if not name.startswith("source:"))}):
+        newest, step = receipts.get(name), steps.get(name)
+        ended = "ok" if step is None or step.state == "recovered" else step.state
+        found.append(
+            DatasetStatus(
+                name=name,
+                slices=slices.get(name, 0),
+                last_slice=None if newest is None else newest.slice_id,
+                last_commit=None if newest is None else newest.committed_at,
+                version=None if newest is None else newest.version,
+                rows=None if newest is None else newest.rows,
+                state="running" if ended == "open" else ended,
+                note="" if step is None or step.error is None else step.error.splitlines()[0],
+            )
+        )
+    return found

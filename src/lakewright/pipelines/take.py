@@ -1,0 +1,169 @@
+"""Taking an arrival: record what is new before reading it, then keep every row of it in bronze.
+
+A row that does not parse, or whose event time cannot be used, stays in bronze with an empty event cell and is
+told in the dead letters by the same run; nothing is diverted on the way in.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakewright.connectors.read_errors import explain_read_error
+from lakewright.errors import ConfigurationError, InputError, LakewrightError, StepFailed, TargetError
+from lakewright.failpoints import failpoint
+from lakewright.lake.delta_errors import explain_write_error, root_message
+from lakewright.lake.schemas import fit_to_table
+from lakewright.lake.windows import store_window
+from lakewright.model.arrivals import Arrival
+from lakewright.model.columns import FILE_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
+from lakewright.model.protocols import Found, SourceContext
+from lakewright.model.receipts import Commit, Counters
+from lakewright.model.slices import ANY_CELL, ARRIVAL_COLUMN, EVENT_COLUMN
+from lakewright.pipelines.decide import SliceState
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.events import usable_event_cell
+from lakewright.pipelines.harvest import receipt_of
+from lakewright.pipelines.recover import recover_attempt
+from lakewright.pipelines.settle import UNREADABLE, set_unusable_aside
+from lakewright.pipelines.workshop import Attempt, Made, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["look_for_new", "record_arrival", "source_context", "take_arrival"]
+
+
+def source_context(shop: Workshop, dataset: Dataset) -> SourceContext:
+    last = shop.store.arrivals.last(dataset.name)
+    return SourceContext(
+        dataset=dataset.name,
+        project=shop.project,
+        known_files=shop.store.arrivals.known_files(dataset.name),
+        last_window=None if last is None else last.window,
+    )
+
+
+def look_for_new(shop: Workshop, dataset: Dataset) -> Found | None:
+    """What the source has that no arrival holds; reads nothing."""
+    assert dataset.source is not None
+    return dataset.source.look(source_context(shop, dataset))
+
+
+def record_arrival(shop: Workshop, dataset: Dataset) -> Arrival | None:
+    """Close a window over what is new, under the source's lease, before a row of it is read."""
+    grant = shop.store.leases.acquire(
+        f"source:{dataset.name}", "*", owner_id=shop.owner_id, run_id=shop.run.run_id, now=shop.now()
+    )
+    try:
+        found = look_for_new(shop, dataset)
+        if found is None:
+            return None
+        arrival, _ = shop.store.arrivals.record(
+            dataset.name,
+            window=found.window,
+            files=found.files,
+            supersedes=found.supersedes,
+            run_id=shop.run.run_id,
+            now=shop.now(),
+        )
+        failpoint("recorded")
+        return arrival
+    finally:
+        shop.store.leases.release(grant.dataset, grant.slice_id, grant.number)
+
+
+def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
+    """Runs the job that puts every record of one arrival into bronze, replacing an earlier try of the same."""
+    arrival = shop.store.arrivals.get(dataset.name, state.slice.number)
+    if arrival is None:
+        raise ConfigurationError(f"{dataset.name} has no arrival {state.slice.number}.")
+    with shop.attempt(dataset, state.slice, attempt=attempt, reason=f"{state.status}: {state.reason}") as current:
+        if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
+            return made
+        commit = _write(current, arrival, _read(current, arrival))
+        failpoint("published")
+        rejected = set_unusable_aside(shop, dataset, current.identity(), commit)
+        counters = Counters(
+            read=commit.rows, rejected=rejected, written=commit.rows, corrupt=rejected.get(UNREADABLE, 0)
+        )
+        return current.finish((receipt_of(dataset.name, commit, counters=counters),), arrival=arrival.number)
+
+
+def _read(current: Attempt, arrival: Arrival) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    dataset, shop = current.dataset, current.shop
+    assert dataset.source is not None
+    context = source_context(shop, dataset)
+    if gone := dataset.source.gone(arrival, context):
+        raise InputError(
+            f"{dataset.name}: {current.slice.id} was recorded, but cannot be read as it was: {', '.join(gone[:3])}"
+            f"{' and more' if len(gone) > 3 else ''}. Nothing was written.",
+            hint="Bring the files back as they were, or forget this arrival: "
+            f"`lakewright retry --forget {dataset.name}:{arrival.number}`.",
+        )
+    schema = as_schema(shop, dataset)
+    frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=schema, ctx=context)
+    readable = F.col(RAW_COLUMN).isNull() if RAW_COLUMN in frame.columns else F.lit(True)
+    if dataset.event_time is None:
+        cell = F.lit(ANY_CELL)
+    else:
+        if dataset.event_time not in frame.columns:
+            raise InputError(
+                f"{dataset.place}: {dataset.name} names event_time '{dataset.event_time}', but its schema has "
+                f"{', '.join(business_columns(frame.columns))}."
+            )
+        grid = shop.graph.cell_grid(dataset.name) or "day"
+        end = arrival.recorded_at + timedelta(days=1)
+        cell = usable_event_cell(frame, dataset.event_time, grid, start=dataset.start, end=end)
+    return frame.withColumns(
+        {ARRIVAL_COLUMN: F.lit(arrival.number).cast("bigint"), EVENT_COLUMN: F.when(readable, cell)}
+    )
+
+
+def as_schema(shop: Workshop, dataset: Dataset) -> StructType | None:
+    """The declared columns as a schema; DDL text is read by the session."""
+    schema = dataset.schema
+    if schema is None or not isinstance(schema, str):
+        return schema
+    try:
+        return shop.lake.session().createDataFrame([], schema).schema
+    except Exception as error:
+        raise ConfigurationError(
+            f"{dataset.place}: the schema of {dataset.name} cannot be read: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
+    dataset, shop = current.dataset, current.shop
+    details = {"arrival": store_window(shop.lake, arrival)}
+    table = shop.lake.open(dataset.name, current.identity(**details), still_mine=current.still_mine)
+    where = current.slice.predicate()
+    for earlier, file in arrival.supersedes:
+        where += (
+            f" OR ({ARRIVAL_COLUMN} = {earlier} AND {FILE_COLUMN} = {_quoted(file.path)} "
+            f"AND {VERSION_COLUMN} = {_quoted(file.version)})"
+        )
+    try:
+        fitted = fit_to_table(frame, table, dataset=dataset.name)
+        commit = table.replace(fitted, where=where, partition_by=(ARRIVAL_COLUMN, EVENT_COLUMN))
+    except LakewrightError as error:
+        explained = explain_read_error(error.__cause__) if error.__cause__ is not None else None
+        if explained is None:
+            raise
+        raise explained from error
+    except Exception as error:
+        explained = explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=table.path)
+        if explained is None:
+            first = root_message(error).splitlines()[0][:300]
+            raise StepFailed(f"{dataset.place}: {dataset.name}, {current.slice.id} failed: {first}") from error
+        raise explained from error
+    if commit is None:
+        raise TargetError(f"{dataset.name}, {current.slice.id}: a newer attempt has already committed.")
+    return commit
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,163 @@
+"""What making a slice needs at hand, and the frame around every attempt: lease, step record, receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from lakewright.errors import LeaseHeldError
+from lakewright.failpoints import failpoint
+from lakewright.lake.lake import Lake
+from lakewright.lake.side_tables import DEAD_LETTERS
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Receipt
+from lakewright.model.runs import Run, StepState
+from lakewright.model.slices import Slice
+from lakewright.model.times import utc_now
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.graph import Graph
+from lakewright.store import Grant, Store
+
+__all__ = ["Attempt", "Made", "Workshop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How an attempt ended well: its receipts, the public one last."""
+
+    receipts: tuple[Receipt, ...]
+    recovered: bool = False
+
+    @property
+    def public(self) -> Receipt:
+        return self.receipts[-1]
+
+    def with_receipts(self, receipts: tuple[Receipt, ...]) -> Made:
+        return Made(receipts, self.recovered)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """One run's tools."""
+
+    graph: Graph
+    lake: Lake
+    store: Store
+    run: Run
+    owner_id: str
+    project: Path
+    codes: Mapping[str, str]
+    now: Callable[[], datetime] = utc_now
+    sample: float | None = None
+
+    @contextmanager
+    def attempt(
+        self, dataset: Dataset, slice_: Slice, *, attempt: int, reason: str, whole: bool = False
+    ) -> Iterator[Attempt]:
+        """Hold the slice's lease and keep a step record open while it is being made.
+
+        An error closes the record and gives the lease back; a kill leaves both, for the next run to find.
+        """
+        lease = self.lease_of(dataset, slice_, whole=whole)
+        grant, step_id = self.store.begin_step(
+            dataset.name,
+            slice_.id,
+            lease=lease,
+            owner_id=self.owner_id,
+            run_id=self.run.run_id,
+            attempt=attempt,
+            reason=reason,
+            outputs=[*dataset.outputs, dataset.name],
+            now=self.now(),
+        )
+        current = Attempt(self, dataset, slice_, lease, grant, step_id, attempt)
+        failpoint("leased")
+        try:
+            if grant.fence is not None:
+                current.fence_predecessors()
+            yield current
+        except LeaseHeldError as error:
+            # Somebody took over: the record is theirs to judge, and nothing of ours reached the log.
+            self.store.finish_step(step_id, "lost", grant=grant, receipts=(), now=self.now(), error=str(error))
+            raise
+        except BaseException as error:
+            state: StepState = "refused" if getattr(error, "exit_code", 1) == 3 else "failed"
+            if getattr(error, "exit_code", 1) == 130 or isinstance(error, KeyboardInterrupt):
+                state = "interrupted"
+            self.store.finish_step(step_id, state, grant=grant, receipts=(), now=self.now(), error=str(error))
+            raise
+
+    def lease_of(self, dataset: Dataset, slice_: Slice, *, whole: bool = False) -> str:
+        """What a step has to hold: its slice, or the whole dataset where the writer does not keep slices apart."""
+        apart = dataset.is_source or (dataset.writer is not None and dataset.writer.replaces_slice)
+        return slice_.id if apart and not whole else "*"
+
+
+@dataclass
+class Attempt:
+    """One attempt at one slice."""
+
+    shop: Workshop
+    dataset: Dataset
+    slice: Slice
+    lease: str
+    grant: Grant
+    step_id: int
+    number_of_attempt: int
+    inputs: dict[str, int] = field(default_factory=dict)
+
+    def identity(self, **details: object) -> Identity:
+        """Who writes: complete once the inputs are pinned."""
+        return Identity(
+            dataset=self.dataset.name,
+            slice_id=self.slice.id,
+            number=self.grant.number,
+            run_id=self.shop.run.run_id,
+            attempt=self.number_of_attempt,
+            inputs=dict(self.inputs),
+            code=self.shop.codes.get(self.dataset.name),
+            run_time=self.shop.run.time.isoformat(),
+            details=details,  # type: ignore[arg-type]
+        )
+
+    def still_mine(self) -> bool:
+        return self.shop.store.leases.check(self.dataset.name, self.lease, self.grant.number, self.shop.now())
+
+    def fence_predecessors(self) -> None:
+        """Make whatever a dead or paused predecessor still writes be skipped by Delta."""
+        assert self.grant.fence is not None
+        tables = [*self.dataset.outputs, self.dataset.name, DEAD_LETTERS]
+        parts = [*self.dataset.outputs, "main", "dead_letters"]
+        numbers = {number for _, number, _ in self.grant.taken_from}
+        # A lease on the whole dataset does not name the slice that was being made: its step record does.
+        begun = {
+            step.slice_id for step in self.shop.store.steps.open_steps(self.dataset.name) if step.number in numbers
+        }
+        leased = {slice_id for slice_id, _, _ in self.grant.taken_from if slice_id != "*"}
+        for slice_id in sorted(begun | leased | {self.slice.id}):
+            fence = Identity(
+                dataset=self.dataset.name,
+                slice_id=slice_id,
+                number=self.grant.fence,
+                run_id=self.shop.run.run_id,
+                kind="fence",
+            )
+            self.shop.lake.fence(tables, fence, parts)
+        failpoint("fenced")
+
+    def finish(self, receipts: tuple[Receipt, ...], *, state: StepState = "ok", arrival: int | None = None) -> Made:
+        """Receipt, cursor, record and lease in one store transaction: the end of the attempt."""
+        failpoint("before_receipt")
+        self.shop.store.finish_step(
+            self.step_id,
+            state,
+            grant=self.grant,
+            receipts=receipts,
+            now=self.shop.now(),
+            arrival=None if arrival is None else (self.dataset.name, arrival),
+        )
+        failpoint("finished")
+        return Made(receipts, recovered=state == "recovered")

@@ -1,0 +1,84 @@
+"""The pytest plug-in that comes with the package.
+
+Fixtures: ``spark`` (one small session per test process), ``lake_folder`` (an empty place for tables), ``project``
+(a function that writes files into a temporary project and opens it).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakewright.pipelines.project import Project
+
+__all__ = ["lake_folder", "project", "spark"]
+
+ProjectMaker = Callable[..., "Project"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "shows(pattern, *lines): the acceptance lines of the catalogue that a test proves"
+    )
+    config.addinivalue_line("markers", "classic_only(reason): cannot run over Spark Connect")
+    config.addinivalue_line("markers", "chaos: a long proof that only `make chaos` runs")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small session with Delta, in UTC, for all tests of this process."""
+    from lakewright.runtime.session import local_session, stop_session
+    from lakewright.runtime.settings import Target
+
+    folder = tmp_path_factory.mktemp("spark")
+    target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True)
+    session = local_session(target, "tests")
+    yield session
+    stop_session(session)
+
+
+@pytest.fixture
+def lake_folder(tmp_path: Path) -> Path:
+    """An empty place for tables."""
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def project(spark: SparkSession, tmp_path: Path) -> Iterator[ProjectMaker]:
+    """Make a project of files and open it: ``project({"pipelines/visits.py": "..."}).run(at="2026-01-02")``."""
+    from lakewright.pipelines.project import Project
+
+    opened: list[Project] = []
+
+    def make(files: Mapping[str, str] | None = None, *, folder: str = "project", **options: object) -> Project:
+        home = tmp_path / folder
+        write_files(
+            home,
+            {"lakewright.toml": 'name = "test"\n', **(files or {})}
+            if not (home / "lakewright.toml").exists()
+            else files or {},
+        )
+        found = Project(home, spark=spark, **options)  # type: ignore[arg-type]
+        opened.append(found)
+        return found
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write text files below a folder; the text may be indented with the test around it."""
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")

@@ -1,0 +1,224 @@
+"""Whatever comes in: a clear message, nothing lost, nothing half published."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakewright.errors import (
+    ConfigurationError,
+    DefinitionError,
+    InputError,
+    LeaseHeldError,
+    LimitExceeded,
+    StepFailed,
+    UnknownNameError,
+)
+from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
+
+
+def test_an_empty_landing_folder_is_no_arrival_and_no_error(project):
+    shop = project(orders_project())
+    (shop.folder / "landing" / "orders").mkdir(parents=True)
+    summary = ok(shop.run(at="2026-01-02"))
+    assert summary.fresh == ["orders", "clean", "daily"]
+    assert shop.store.arrivals.count("orders") == 0
+
+
+def test_a_missing_landing_folder_is_told_by_name(project):
+    shop = project(orders_project())
+    summary = shop.run(at="2026-01-02")
+    assert isinstance(summary.errors[0], InputError)
+    assert "landing/orders" in str(summary.errors[0])
+    assert summary.skipped == ["clean", "daily"]
+
+
+def test_records_that_do_not_parse_are_kept_with_their_text_and_every_row_is_accounted_for(project):
+    shop = project(orders_project(GUARDED))
+    land(
+        shop.folder,
+        "d1.json",
+        [
+            order("a", "2026-01-01T10:00:00Z"),
+            '{"order_id": "cut',
+            order("b", "no time"),
+            order("c", "1999-01-01T00:00:00Z"),
+        ],
+    )
+    ok(shop.run(at="2026-01-02"))
+    receipt = shop.store.receipts.live("orders", "arrival-1")
+    assert (receipt.counters.read, dict(receipt.counters.rejected)) == (
+        4,
+        {"unreadable record": 2, "no usable event time": 1},
+    )
+    letters = shop.sql("SELECT rule, raw FROM dead_letters ORDER BY rule, raw").collect()
+    assert '{"order_id": "cut' in {row["raw"] for row in letters}
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
+
+
+def test_too_many_rejected_rows_publish_nothing_and_stay_as_evidence(project):
+    limit = """guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}, stop_above=0.5)]}"""
+    shop = project(orders_project(limit))
+    rows = [order("a", "2026-01-01T10:00:00Z")]
+    land(shop.folder, "d1.json", [*rows, order(None, "2026-01-01T10:00:00Z"), order(None, "2026-01-01T11:00:00Z")])
+    summary = shop.run(at="2026-01-02")
+    assert summary.exit_code == 3
+    assert isinstance(summary.errors[0], LimitExceeded)
+    assert "66.7%" in str(summary.errors[0])
+    assert not shop.lake.log("clean").exists()
+    assert shop.sql("SELECT count(*) FROM dead_letters").first()[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("return None", "NoneType"),
+        ("orders.count()", "NoneType"),
+        ("return 3", "int"),
+        ("raise ValueError('boom')", "ValueError: boom"),
+        ("return orders.select('nope')", "nope"),
+    ],
+)
+def test_a_step_that_returns_no_frame_or_raises_is_told_with_its_place(project, body, word):
+    files = orders_project()
+    text = files["pipelines/shop.py"]
+    files["pipelines/shop.py"] = text.replace('return orders.select("order_id", "at", "customer", "amount")', body)
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    summary = shop.run(at="2026-01-02")
+    assert isinstance(summary.errors[0], StepFailed)
+    assert word in str(summary.errors[0])
+    assert "shop.py:" in str(summary.errors[0])
+    assert summary.exit_code == 1
+    assert summary.skipped == ["daily"]
+
+
+def test_a_step_that_loses_rows_though_it_says_preserve_is_put_back(project):
+    files = orders_project()
+    files["pipelines/shop.py"] = files["pipelines/shop.py"].replace('"amount")\n', '"amount").where("amount > 1")\n')
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 1), order("b", "2026-01-01T11:00:00Z", 2)])
+    summary = shop.run(at="2026-01-02")
+    assert summary.exit_code == 3
+    assert "made 1 rows of 2" in str(summary.errors[0])
+    assert rows_of(shop, "clean") == []
+    assert "daily" in summary.skipped
+
+
+def test_a_row_outside_its_slice_is_refused(project):
+    files = orders_project('rows="expand"')
+    files["pipelines/shop.py"] = files["pipelines/shop.py"].replace(
+        '"amount")\n', '"amount").withColumn("at", F.expr("at + interval 1 day"))\n'
+    )
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    summary = shop.run(at="2026-01-03")
+    assert "outside the slice" in str(summary.errors[0])
+    assert "2026-01-01" in str(summary.errors[0])
+    assert not shop.lake.log("clean").exists() or rows_of(shop, "clean") == []
+
+
+def test_late_rows_are_captured_and_held_until_a_backfill_takes_them_in(project):
+    shop = project(orders_project("late=Capture()"))
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "d2.json", [order("late", "2026-01-01T11:00:00Z")])
+    ok(shop.run(at="2026-01-03"))
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
+    assert shop.sql("SELECT record FROM late_rows").first()[0].startswith('{"order_id":"late"')
+    assert [(s.status, s.make) for s in shop.plan(at="2026-01-03")["clean"].states] == [("held", False)]
+    ok(shop.backfill("2026-01-01", "2026-01-02", at="2026-01-03"))
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "late"]
+    assert shop.plan(at="2026-01-03")["clean"].states == ()
+
+
+def test_a_policy_of_fail_refuses_late_rows(project):
+    shop = project(orders_project("late=Fail()"))
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "d2.json", [order("late", "2026-01-01T11:00:00Z")])
+    summary = shop.run(at="2026-01-03")
+    assert summary.exit_code == 3
+    assert "late" in str(summary.errors[0])
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
+
+
+def test_a_recorded_file_that_vanished_is_told_and_nothing_is_written(project):
+    from lakewright.failpoints import arm
+
+    shop = project(orders_project())
+    file = land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    arm({"LAKEWRIGHT_FAILPOINT": "recorded", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    shop.run(at="2026-01-02")
+    arm({})
+    file.unlink()
+    summary = shop.run(at="2026-01-02")
+    assert "d1.json" in str(summary.errors[0])
+    assert not shop.lake.log("orders").exists()
+
+
+def test_somebody_elses_commit_makes_readers_stale_and_is_told(project, spark):
+    shop = project(orders_project())
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    path = shop.lake.resolve("clean")
+    spark.sql(f"UPDATE delta.`{path}` SET amount = 100")
+    summary = ok(shop.run(at="2026-01-02"))
+    assert ("daily", "2026-01-01") in made(summary)
+    assert rows_of(shop, "daily", "amount")[0]["amount"] == 100
+    assert "Somebody else wrote" in shop.store.findings.latest("clean")[0].message
+
+
+def test_a_second_run_of_the_same_pipeline_is_refused(project):
+    shop = project(orders_project())
+    other = project(folder="project")
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    with shop._exclusive(["shop"]), pytest.raises(LeaseHeldError, match="running already"):
+        other.run(at="2026-01-02")
+    ok(other.run(at="2026-01-02"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("from lakewright import Pipeline\nshop = Pipeline('shop'\n", 2, "not valid Python"),
+        ("import nothing_here\n", 1, "nothing_here"),
+        ("from lakewright import Pipeline\nshop = Pipeline('Shop')\n", 2, "no name for a pipeline"),
+        ("from lakewright import Pipeline\nshop = Pipeline('shop', schedule='often')\n", 2, "no schedule"),
+        (
+            "from lakewright import Pipeline\nshop = Pipeline('shop')\n@shop.dataset(layr='gold')\ndef x(y): ...\n",
+            3,
+            "Did you mean 'layer'",
+        ),
+        (
+            "from lakewright import DeadLetter, Pipeline\nshop = Pipeline('shop')\nx = DeadLetter(rules={})\n",
+            3,
+            "'rules' is empty",
+        ),
+        ("from lakewright import Pipeline\nshop = Pipeline('shop')\n@shop.dataset()\ndef x(y): ...\n", 3, "reads 'y'"),
+        (
+            "from lakewright import Pipeline\nshop = Pipeline('shop')\n@shop.dataset()\ndef x(y): ...\n"
+            "@shop.dataset()\ndef y(x): ...\n",
+            None,
+            "circle",
+        ),
+    ],
+)
+def test_a_wrong_project_file_is_told_with_file_line_and_hint(project, text, line, word):
+    with pytest.raises(ConfigurationError) as caught:
+        project({"pipelines/shop.py": text}).graph  # noqa: B018
+    assert word in str(caught.value)
+    if line is not None:
+        assert f"shop.py:{line}" in str(caught.value)
+
+
+def test_two_owners_of_one_dataset_are_refused(project):
+    files = orders_project()
+    files["pipelines/again.py"] = files["pipelines/shop.py"].replace('Pipeline("shop"', 'Pipeline("again"')
+    with pytest.raises(DefinitionError, match="declared twice"):
+        project(files).graph  # noqa: B018
+
+
+def test_an_unknown_name_offers_the_nearest(project):
+    shop = project(orders_project())
+    with pytest.raises(UnknownNameError, match="Did you mean 'daily'"):
+        shop.run(["daly"])

@@ -1,0 +1,138 @@
+"""Kill the real command between any two commits, run again: the tables are those of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakewright.pipelines.project import Project
+from lakewright.testing.plugin import write_files
+from tests.pipelines.shop import land, ok, order, rows_of
+
+PIPELINE = """
+    from lakewright import (DataOverwrite, DeadLetter, JsonFiles, Merger, Pipeline, PrivateOutput, Scd2,
+                            WindowedDeduplicator)
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(
+        event_time="at",
+        outputs={"big_orders": PrivateOutput(writer=DataOverwrite())},
+        guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}),
+                              WindowedDeduplicator(keys=["order_id"])]},
+    )
+    def clean(orders):
+        return {"clean": orders, "big_orders": orders.where("amount > 5")}
+
+    @shop.dataset(writer=Merger(keys=["customer"], history=Scd2(valid_from="at")))
+    def customers(orders):
+        named = orders.where("order_id IS NOT NULL").dropDuplicates(["customer", "at"])
+        return named.select("customer", "amount", "at")
+"""
+FIRST = [
+    order("a", "2026-01-01T10:00:00Z", 5),
+    order("b", "2026-01-01T11:00:00Z", 7, 2),
+    order(None, "2026-01-01T12:00:00Z"),
+]
+SECOND = [
+    order("a", "2026-01-01T10:00:00Z", 9),
+    order("d", "2026-01-02T10:00:00Z", 2),
+    "{not json",
+    order("d", "2026-01-02T10:00:00Z", 2),
+]
+TABLES = ("orders", "clean", "big_orders", "customers")
+TOML = 'name = "shop"\n[targets.dev]\nfast_start = true\nmaster = "local[1]"\nparallel = 1\n'
+
+
+def content(project) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {name: rows_of(project, name) for name in TABLES}
+    letters = project.lake.read("_lakewright/dead_letters", system_columns=True)
+    found["dead_letters"] = sorted(letters.select("dataset", "slice", "rule", "record", "raw").collect(), key=str)
+    return found
+
+
+def run_killed(folder: Path, failpoint: str, *select: str) -> None:
+    chosen = [word for name in select for word in ("--select", name)]
+    done = subprocess.run(
+        [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-03", *chosen],
+        cwd=folder,
+        env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == -9, f"not killed: {done.stdout} {done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def half_way(spark, tmp_path_factory) -> Path:
+    """A project with one day made, and a second file landed that touches both days; each test gets a copy."""
+    folder = tmp_path_factory.mktemp("half_way") / "shop"
+    write_files(folder, {"lakewright.toml": TOML, "pipelines/shop.py": PIPELINE})
+    land(folder, "d1.json", FIRST)
+    with Project(folder, spark=spark) as project:
+        ok(project.run(at="2026-01-02"))
+    land(folder, "d2.json", SECOND)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark, half_way, tmp_path_factory):
+    """What the tables hold when nobody kills anything."""
+    folder = shutil.copytree(half_way, tmp_path_factory.mktemp("undisturbed") / "shop")
+    with Project(folder, spark=spark) as project:
+        ok(project.run(at="2026-01-03"))
+        return content(project)
+
+
+# One real kill per writer and kind of commit runs in the suite; each costs a cold JVM. `make chaos` runs them all.
+IN_THE_SUITE = {
+    "committed.main-orders", "set_aside-orders", "committed.big_orders-+clean", "committed.main:2-+clean",
+    "committed.main:2-+customers",
+}  # fmt: skip
+FAILPOINTS = {
+    "orders": ["recorded", "leased", "committed.main", "set_aside", "before_receipt", "finished"],
+    "+clean": [
+        "committed.dead_letters:2", "set_aside:2", "committed.big_orders", "private_written", "committed.main:2",
+        "before_receipt:2", "finished:2",
+    ],
+    "+customers": ["committed.main:2", "before_receipt:2", "finished:2"],
+}  # fmt: skip
+
+
+def kills() -> list[object]:
+    found = [(failpoint, select) for select, failpoints in FAILPOINTS.items() for failpoint in failpoints]
+    return [
+        pytest.param(
+            failpoint,
+            [select],
+            id=f"{failpoint}-{select}",
+            marks=() if f"{failpoint}-{select}" in IN_THE_SUITE else pytest.mark.chaos,
+        )
+        for failpoint, select in found
+    ]
+
+
+@pytest.mark.parametrize(("failpoint", "select"), kills())
+def test_a_kill_leaves_nothing_that_a_second_run_does_not_mend(
+    project, half_way, undisturbed, tmp_path, failpoint, select
+):
+    shutil.copytree(half_way, tmp_path / "shop")
+    shop = project(folder="shop")
+    run_killed(shop.folder, failpoint, *select)
+    ok(shop.run(at="2026-01-03"))
+    assert content(shop) == undisturbed
+    assert shop.store.leases.held(shop._now()) == []
+    assert shop.store.steps.open_steps() == []
+    for name in TABLES:
+        ours = [c.version for c in shop.lake.log(name).commits() if '"kind":"data"' in (c.metadata or "")]
+        assert [version for version in ours if shop.store.receipts.get(name, version) is None] == []
+    assert not ok(shop.run(at="2026-01-03")).outcomes

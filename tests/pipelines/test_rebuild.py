@@ -1,0 +1,78 @@
+"""Delete the store: everything that matters comes back from the logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakewright.failpoints import FailpointReached, arm
+from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
+
+
+@pytest.fixture
+def shop(project):
+    opened = project(orders_project(GUARDED))
+    land(opened.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order(None, "2026-01-01T11:00:00Z")])
+    land(opened.folder, "d2.json", [order("c", "2026-01-02T10:00:00Z", 1)])
+    ok(opened.run(at="2026-01-03"))
+    return opened
+
+
+def forget_store(shop, project):
+    """The project as it is after somebody deleted the store's files."""
+    shop.close()
+    for file in (shop.folder / ".lakewright").glob("store.db*"):
+        file.unlink()
+    return project(folder=shop.folder.name)
+
+
+def test_after_a_rebuild_plan_status_and_a_further_run_behave_as_before(shop, project):
+    before = rows_of(shop, "clean")
+    versions = {name: shop.lake.log(name).latest() for name in ("orders", "clean", "daily")}
+    rebuilt = forget_store(shop, project)
+    summary = rebuilt.rebuild_store()
+    assert (summary.datasets, summary.arrivals) == (3, 1)
+    assert any("rows read" in text for text in summary.unknown)
+    plan = rebuilt.plan(at="2026-01-03")
+    assert [(d.dataset.name, d.fresh, d.to_make, d.new) for d in plan.datasets] == [
+        ("orders", 1, (), ""),
+        ("clean", 2, (), ""),
+        ("daily", 2, (), ""),
+    ]
+    assert not ok(rebuilt.run(at="2026-01-03")).outcomes
+    assert {name: rebuilt.lake.log(name).latest() for name in versions} == versions
+    assert rows_of(rebuilt, "clean") == before
+    counters = rebuilt.store.receipts.live("clean", "2026-01-01").counters
+    assert (counters.read, counters.duplicates, counters.written) == (None, None, 1)
+
+
+def test_a_late_row_committed_to_bronze_before_a_kill_is_repaired_after_a_rebuild(shop, project):
+    land(shop.folder, "late.json", [order("late", "2026-01-01T23:00:00Z", 100)])
+    arm({"LAKEWRIGHT_FAILPOINT": "published", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    try:
+        summary = shop.run(["orders"], at="2026-01-04")
+    finally:
+        arm({})
+    assert isinstance(summary.errors[0], FailpointReached)
+    rebuilt = forget_store(shop, project)
+    rebuilt.rebuild_store()
+    summary = ok(rebuilt.run(at="2026-01-04"))
+    assert made(summary) == {("clean", "2026-01-01"), ("daily", "2026-01-01")}
+    assert [row["amount"] for row in rows_of(rebuilt, "daily")] == [105, 1]
+
+
+def test_numbers_go_on_above_everything_the_log_has_seen(shop, project):
+    rebuilt = forget_store(shop, project)
+    rebuilt.rebuild_store()
+    ok(rebuilt.run(at="2026-01-03", again=True, slices=["2026-01-01"]))
+    assert rebuilt.store.receipts.live("clean", "2026-01-01").number > 1_000_000
+
+
+def test_a_rollback_survives_a_rebuild(shop, project):
+    ok(shop.backfill("2026-01-01", "2026-01-02", select=["clean"], at="2026-01-03"))
+    shop.rollback("clean", to=1)
+    before = rows_of(shop, "clean")
+    rebuilt = forget_store(shop, project)
+    rebuilt.rebuild_store()
+    assert not [s for s in rebuilt.plan(at="2026-01-03")["clean"].states if s.make]
+    ok(rebuilt.run(at="2026-01-03"))
+    assert rows_of(rebuilt, "clean") == before
