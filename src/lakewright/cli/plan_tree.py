@@ -1,0 +1,94 @@
+"""A plan as a tree: sources at the root, every dataset once, below the first one that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.text import Text
+from rich.tree import Tree
+
+from lakewright.pipelines.decide import DatasetPlan, SliceState
+from lakewright.pipelines.definitions import Dataset, Slicing
+from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.project import Plan
+
+__all__ = ["plan_tree", "state_lines"]
+
+_FOLD_ABOVE = 8
+_STYLES = {"held": "yellow", "waiting": "dim", "outdated": "yellow", "refused": "bold red", "late": "magenta"}
+
+
+def plan_tree(plan: Plan, graph: Graph) -> Tree:
+    """All datasets of the plan."""
+    shown = [one.dataset.name for one in plan.datasets]
+    root = Tree(Text(f"as of {plan.run_time:%Y-%m-%d %H:%M} UTC", style="dim"), guide_style="dim")
+    branches: dict[str, Tree] = {}
+    for one in plan.datasets:
+        above = [graph.owners.get(given.dataset, given.dataset) for given in one.dataset.inputs]
+        parent = next((name for name in above if name in shown and name != one.dataset.name), None)
+        branch = root if parent is None else branches[parent]
+        branches[one.dataset.name] = branch.add(_label(one, parent))
+        for line, style in state_lines(one):
+            branches[one.dataset.name].add(Text(line, style=style))
+    return root
+
+
+def state_lines(one: DatasetPlan) -> Iterator[tuple[str, str]]:
+    """What is to be said of a dataset's slices, each line with its style."""
+    if one.new:
+        yield f"new: {one.new}", "green"
+    # Grouped first: a status that comes and goes among the slices is still one status.
+    ordered = sorted(one.states, key=lambda state: state.status)
+    for status, group in groupby(ordered, key=lambda state: state.status):
+        for line in _folded(list(group)):
+            yield line, _STYLES.get(status, "green")
+    if not one.states and not one.new:
+        yield _fresh(one.fresh), "dim"
+    elif one.fresh > 0:
+        yield f"{_fresh(one.fresh)}", "dim"
+
+
+def _fresh(slices: int) -> str:
+    return f"fresh ({slices} slice{'' if slices == 1 else 's'})" if slices > 0 else "nothing yet"
+
+
+def _folded(states: Sequence[SliceState]) -> Iterator[str]:
+    if len(states) <= _FOLD_ABOVE:
+        for state in states:
+            yield f"{state.slice.id} {_status(state)}: {state.reason}"
+        return
+    reasons = {state.reason for state in states}
+    why = next(iter(reasons)) if len(reasons) == 1 else f"{states[0].reason}, and other reasons (--json lists all)"
+    first, last = states[0].slice.id, states[-1].slice.id
+    yield f"{first} … {last} ({len(states)} slices) {_status(states[0])}: {why}"
+
+
+def _status(state: SliceState) -> str:
+    return state.status if state.make or state.status == "waiting" else f"{state.status} (not made now)"
+
+
+def _label(one: DatasetPlan, parent: str | None) -> Text:
+    dataset = one.dataset
+    label = Text(dataset.name, style="bold")
+    label.append(f"  {dataset.layer}, {_cut(one.slicing)}, {_how(dataset)}", style="not bold")
+    others = [given.dataset for given in dataset.inputs if given.dataset not in (parent, dataset.name)]
+    if others:
+        also = "also reads" if parent is not None else "reads"
+        label.append(f"  ({also} {', '.join(others)})", style="not bold dim")
+    return label
+
+
+def _cut(slicing: Slicing) -> str:
+    if slicing.kind == "event":
+        return f"by event {slicing.grid}"
+    return "whole" if slicing.kind == "whole" else f"by {slicing.kind}"
+
+
+def _how(dataset: Dataset) -> str:
+    """The source or the writer, in a few words."""
+    if dataset.source is not None:
+        where = getattr(dataset.source, "path", "")
+        return f"{type(dataset.source).__name__} {where}".rstrip()
+    keys = getattr(dataset.writer, "keys", ())
+    return type(dataset.writer).__name__ + (f" by {', '.join(keys)}" if keys else "")

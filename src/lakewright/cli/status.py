@@ -1,0 +1,94 @@
+"""`lakewright status`: how the datasets and the last runs stand, from the store alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakewright.cli.opening import open_existing_store
+from lakewright.cli.screen import Screen
+from lakewright.cli.tables import plain_table
+from lakewright.model.times import utc_now
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.status import Status
+    from lakewright.store import RunRecord
+
+__all__ = ["status"]
+
+
+def status(screen: Screen) -> None:
+    """Show how the datasets and the last runs stand. Needs neither Spark nor the project's files."""
+    with open_existing_store(screen) as store:
+        if store is None:
+            if screen.as_json:
+                screen.show_json(_EMPTY)
+            screen.say("Nothing has run here yet. `lakewright run` starts.")
+            return
+        from lakewright.pipelines.status import read_status
+
+        found = read_status(store, utc_now())
+    if screen.as_json:
+        screen.show_json(_as_json(found))
+    else:
+        _show(screen, found)
+
+
+_EMPTY: dict[str, Any] = {"datasets": [], "runs": [], "leases": [], "open_steps": [], "findings": [], "error": None}
+
+
+def _show(screen: Screen, found: Status) -> None:
+    screen.show(
+        plain_table(
+            ["dataset", "state", "slices", "last slice", "last commit", "version", "rows", "note"],
+            [
+                [
+                    one.name,
+                    one.state,
+                    f"{one.slices:,}",
+                    one.last_slice or "-",
+                    _moment(one.last_commit),
+                    "-" if one.version is None else str(one.version),
+                    "?" if one.rows is None else f"{one.rows:,}",
+                    one.note or "",
+                ]
+                for one in found.datasets
+            ],
+            right=["slices", "version", "rows"],
+        )
+    )
+    if found.runs:
+        screen.show("")
+        columns = ["run", "pipeline", "why", "state", "began", "seconds", "error"]
+        screen.show(plain_table(columns, [_run_cells(run) for run in found.runs], right=["seconds"]))
+    for lease in found.leases:
+        word = "works on" if lease.alive else "is gone and has left a lease on"
+        screen.say(f"{lease.owner or 'An unknown process'} {word} {lease.dataset} {lease.slice_id}".rstrip(" *") + ".")
+    for step in found.open_steps:
+        screen.warn(f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it.")
+    for finding in found.findings:
+        where = f"{finding.dataset} {finding.slice_id or ''}".rstrip()
+        screen.warn(f"{where}: {finding.message}" + (f" {finding.cure}" if finding.cure else ""))
+
+
+def _run_cells(run: RunRecord) -> list[str]:
+    seconds = "" if run.ended_at is None else f"{(run.ended_at - run.started_at).total_seconds():.1f}"
+    error = (run.error or "").partition("\n")[0]
+    shown = error if len(error) <= 80 else f"{error[:79]}…"
+    return [run.run_id, run.pipeline, run.reason, run.state, _moment(run.started_at), seconds, shown]
+
+
+def _moment(at: datetime | None) -> str:
+    return "-" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _as_json(found: Status) -> dict[str, Any]:
+    return {
+        "datasets": [asdict(one) for one in found.datasets],
+        "runs": [{**asdict(run), "options": dict(run.options)} for run in found.runs],
+        "leases": [asdict(lease) for lease in found.leases],
+        "open_steps": [asdict(step) for step in found.open_steps],
+        "findings": [asdict(finding) for finding in found.findings],
+        "error": None,
+    }

@@ -1,0 +1,93 @@
+"""The first five minutes of a new user, typed as they would be: a process for each command, real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).parents[2]
+Rows = list[dict[str, object]]
+
+
+def lakewright(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from lakewright.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def rows_of(table: Path) -> Rows:
+    """The rows of a Delta table, read from its log without Spark; partition values are left out."""
+    live: dict[str, None] = {}
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        for action in map(json.loads, commit.read_text().splitlines()):
+            if "add" in action:
+                live[action["add"]["path"]] = None
+            elif "remove" in action:
+                live.pop(action["remove"]["path"], None)
+    found = [row for path in live for row in pq.ParquetFile(table / path).read().to_pylist()]
+    return sorted(found, key=str)
+
+
+def commands_of_the_readme() -> list[str]:
+    """The shell blocks that README marks as runnable."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return [block.strip() for block in re.findall(r"<!-- run: shell -->\n```sh\n(.*?)```", text, re.DOTALL)]
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Type a command as README shows it, in the environment of this test."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=600
+    )
+
+
+def test_the_readme_shows_the_commands_that_are_tried_here():
+    assert commands_of_the_readme() == [
+        "make demo",
+        "make test",  # what runs this very test
+        "lakewright init shop && cd shop && lakewright run",
+    ]
+
+
+def test_make_demo_accounts_for_every_row(tmp_path: Path):
+    done = shell(f"{commands_of_the_readme()[0]} ARGS='--visits 2000 --folder {tmp_path / 'demo'}'", ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All figures agree." in done.stdout + done.stderr
+
+
+def test_init_run_run_and_run_again(tmp_path: Path):
+    first = shell(commands_of_the_readme()[2], tmp_path)
+    shop = tmp_path / "shop"
+    tables = [shop / ".lakewright" / "lake" / name for name in ("silver/clean_orders", "gold/daily_revenue")]
+    assert first.returncode == 0, first.stderr
+    assert first.stderr.splitlines()[-1].endswith("5 ok, 0 warnings, 0 failed, 0 skipped.")
+    account = {tuple(line.split()[:2]): line.split() for line in first.stdout.splitlines()[2:]}
+    # read 6 = kept 4 + rejected 1 + duplicates 1; none was late.
+    monday = account["clean_orders", "2026-01-05"][-8:-1]
+    assert monday == ["6", "4", "1", "(positive_amount", "1)", "1", "0"]
+    data = [rows_of(table) for table in tables]
+    assert [len(rows) for rows in data] == [8, 5]
+    files = sorted((shop / ".lakewright" / "lake").rglob("*"))
+
+    second = lakewright(shop, "run")
+    assert second.returncode == 0
+    assert second.stderr.splitlines()[-1] == "Everything is fresh: 3 datasets, nothing to do."
+    assert second.stdout == ""
+    assert sorted((shop / ".lakewright" / "lake").rglob("*")) == files
+
+    again = lakewright(shop, "run", "--again", "--json")
+    assert again.returncode == 0, again.stderr
+    assert {(one["dataset"], one["slice"]) for one in json.loads(again.stdout)["slices"]} == {
+        (dataset, day) for dataset in ("clean_orders", "daily_revenue") for day in ("2026-01-05", "2026-01-06")
+    }
+    assert [rows_of(table) for table in tables] == data
+
+    query = "SELECT day, sum(orders) AS orders, sum(revenue) AS revenue FROM daily_revenue GROUP BY day ORDER BY day"
+    asked = lakewright(shop, "sql", query)
+    assert asked.stdout == "day,orders,revenue\n2026-01-05,4,169.40\n2026-01-06,4,173.50\n"

@@ -1,0 +1,156 @@
+"""doctor, patterns, spark packages, sql and show; the queries themselves run in test_end_to_end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakewright.cli.reading import refuse_writes
+from lakewright.errors import ConfigurationError
+from lakewright.pipelines.project import Project
+from lakewright.runtime import doctor
+from lakewright.runtime.doctor import Check
+
+from .conftest import Lakewright
+
+
+@pytest.fixture
+def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which Java and the jars are well, whatever this one has."""
+    monkeypatch.setattr(doctor, "_java", lambda: Check("Java", "ok", "17"))
+    monkeypatch.setattr(doctor, "_jars", lambda: Check("Jars", "ok", "12"))
+
+
+@pytest.mark.usefixtures("healthy")
+def test_doctor_works_outside_a_project(lakewright: Lakewright):
+    result = lakewright("doctor")
+    assert result.exit_code == 0
+    assert "lakewright init NAME" in result.stdout
+    assert "1 warning, 0 failed." in result.stderr
+
+
+@pytest.mark.usefixtures("healthy", "shop")
+def test_doctor_as_json_lists_checks(lakewright: Lakewright):
+    found = json.loads(lakewright("doctor", "--json").stdout)
+    assert found["ok"] is True
+    assert {"name", "state", "detail", "cure"} == set(found["checks"][0])
+    assert [check["state"] for check in found["checks"] if check["name"] == "Store"] == ["ok"]
+
+
+@pytest.mark.usefixtures("shop")
+def test_doctor_ends_with_1_and_the_cure_if_anything_fails(lakewright: Lakewright, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "_java", lambda: Check("Java", "fail", "not found", "Install Java 17."))
+    result = lakewright("doctor")
+    assert result.exit_code == 1
+    assert "Install Java 17." in result.stdout
+    assert json.loads(lakewright("doctor", "--json").stdout)["ok"] is False
+
+
+@pytest.mark.usefixtures("healthy")
+def test_doctor_tells_of_a_broken_project_file(lakewright: Lakewright, shop: Path):
+    (shop / "lakewright.toml").write_text("[targets.dev]\nlak = 1\n")
+    result = lakewright("doctor")
+    assert result.exit_code == 1
+    assert "Did you mean 'lake'?" in result.stdout
+
+
+def test_patterns_lists_all_of_the_catalogue(lakewright: Lakewright):
+    result = lakewright("patterns")
+    assert result.exit_code == 0
+    assert "Dead-Letter" in result.stdout
+    assert result.stderr.startswith("77 patterns: ")
+    assert len(json.loads(lakewright("patterns", "--json").stdout)["patterns"]) == 77
+
+
+def test_patterns_can_be_narrowed(lakewright: Lakewright):
+    found = json.loads(lakewright("patterns", "--json", "--state", "planned", "--chapter", "ingestion").stdout)
+    assert found["patterns"]
+    assert {one["state"] for one in found["patterns"]} == {"planned"}
+    assert all("ingestion" in one["chapter_title"].lower() for one in found["patterns"])
+
+
+def test_spark_packages_are_data(lakewright: Lakewright):
+    result = lakewright("spark", "packages")
+    assert "io.delta:delta-spark_4.2_2.13:4.4.0" in result.stdout.splitlines()
+    assert result.stderr == ""
+    assert lakewright("spark", "packages", "--joined").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1",
+        "  (select 1) union (select 2)",
+        "-- why\nSELECT 'DELETE FROM x'",
+        "/* INSERT */ WITH x AS (SELECT 1) SELECT * FROM x",
+        "SHOW VIEWS",
+        "describe orders",
+        "EXPLAIN SELECT 1",
+        "VALUES (1)",
+        "WITH x AS (SELECT 'update', `delete` FROM y) SELECT * FROM x",
+    ],
+)
+def test_a_statement_that_reads_passes(query: str):
+    refuse_writes(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM orders",
+        "/* SELECT */ drop table orders",
+        "WITH x AS (SELECT 1) INSERT INTO orders SELECT * FROM x",
+        "SET spark.x = 1",
+        "FROM orders INSERT OVERWRITE users SELECT *",
+        "",
+    ],
+)
+def test_a_statement_that_does_not_only_read_is_refused_before_spark_starts(lakewright: Lakewright, query: str):
+    with pytest.raises(ConfigurationError):
+        refuse_writes(query)
+    result = lakewright("sql", query)
+    assert result.exit_code == 2
+    assert "`lakewright sql` only reads" in result.stderr
+    assert "Nothing was run." in result.stderr
+
+
+def test_show_of_an_unknown_dataset_offers_the_nearest_before_spark_starts(lakewright: Lakewright, shop: Path):
+    result = lakewright("show", "daily_order")
+    assert result.exit_code == 2
+    assert "hint: Did you mean 'daily_orders'?" in result.stderr
+    assert "Starting Spark" not in result.stderr
+
+
+def test_a_rollback_needs_yes_where_nobody_can_answer(lakewright: Lakewright, shop: Path):
+    result = lakewright("rollback", "orders")
+    assert result.exit_code == 2
+    assert "Nothing was started." in result.stderr
+    assert "hint: --dry-run shows what it would do; --yes does it." in result.stderr
+
+
+def test_a_rollback_shows_what_it_does(lakewright: Lakewright, shop: Path, monkeypatch: pytest.MonkeyPatch):
+    calls = rollbacks(monkeypatch)
+    result = lakewright("rollback", "orders", "--dry-run")
+    assert result.exit_code == 0
+    assert "Would roll back orders from version 4 to 3." in result.stderr
+    assert "slices rolled back: 2026-01-05" in result.stderr
+    assert "read by, and stale by the next run: daily_orders" in result.stderr
+    assert calls == [True]
+    assert json.loads(lakewright("rollback", "orders", "--yes", "--json").stdout)["done"] is True
+    assert calls == [True, True, False]
+
+
+def rollbacks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    from lakewright.pipelines.rollback import RollbackSummary
+
+    calls: list[bool] = []
+
+    def roll_back(self: Project, name: str, *, to: int | None = None, dry_run: bool = False) -> Any:
+        calls.append(dry_run)
+        return RollbackSummary(name, 4, 3, (name,), ("2026-01-05",), (), ("daily_orders",))
+
+    monkeypatch.setattr(Project, "rollback", roll_back)
+    return calls

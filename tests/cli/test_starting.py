@@ -1,0 +1,99 @@
+"""What `--help`, `patterns` and `status` must not load, and what colour depends on."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from statistics import median
+
+import pytest
+
+COUNT = """
+import sys
+sys.argv = ["lakewright", *sys.argv[1:]]
+try:
+    from lakewright.cli.main import main
+    main()
+finally:
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    print("LOADED", *sorted(loaded & {"pyspark", "sqlalchemy", "alembic", "pandas", "delta"}), file=sys.stderr)
+"""
+
+
+def loaded_by(*words: str, folder: Path) -> set[str]:
+    """The heavy packages that a command has imported in a process of its own."""
+    ran = subprocess.run([sys.executable, "-c", COUNT, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return set(ran.stderr.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["patterns"], ["spark", "packages"], ["--version"]])
+def test_help_and_patterns_load_neither_spark_nor_the_store(folder: Path, words: list[str]):
+    assert loaded_by(*words, folder=folder) == set()
+
+
+def test_status_loads_neither_spark_nor_alembic_nor_the_project(shop: Path):
+    (shop / "pipelines" / "shop.py").write_text("raise SystemExit('the project was loaded')")
+    loaded_by("store", "upgrade", folder=shop)
+    assert loaded_by("status", folder=shop) == {"sqlalchemy"}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["patterns"], ["status"]])
+def test_a_look_costs_less_than_six_imports_of_typer_and_rich(shop: Path, words: list[str]):
+    loaded_by("store", "upgrade", folder=shop)
+    command = [sys.executable, "-c", "from lakewright.cli.main import main; main()", *words]
+    bare = [sys.executable, "-c", "import typer, rich"]
+    # Processor time, and the best of several: other processes share this machine.
+    pairs = [(_processor_seconds(bare, shop), _processor_seconds(command, shop)) for _ in range(9)]
+    assert min(ours for _, ours in pairs) < 6 * median(theirs for theirs, _ in pairs)
+
+
+def _processor_seconds(command: list[str], folder: Path) -> float:
+    before = getrusage(RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    after = getrusage(RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def on_a_terminal(*words: str, folder: Path, **environment: str) -> str:
+    """What a command writes when its output is a terminal."""
+    ours, theirs = pty.openpty()
+    clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from lakewright.cli.main import main; main()", *words],
+        cwd=folder,
+        stdout=theirs,
+        stderr=theirs,
+        stdin=theirs,
+        env={**clean, "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    told = b""
+    try:
+        while part := os.read(ours, 65536):
+            told += part
+    except OSError:  # the terminal's other end was closed: the process has ended
+        pass
+    os.close(ours)
+    process.wait()
+    return told.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "coloured"),
+    [
+        (["patterns"], {}, True),
+        (["patterns", "--no-color"], {}, False),
+        (["--no-color", "patterns"], {}, False),
+        (["patterns"], {"NO_COLOR": "1"}, False),
+        (["plan"], {}, True),
+        (["plan", "--no-color"], {}, False),
+    ],
+)
+def test_colour_is_for_terminals_and_can_be_refused(
+    folder: Path, words: list[str], environment: dict[str, str], coloured: bool
+):
+    assert ("\x1b[" in on_a_terminal(*words, folder=folder, **environment)) == coloured
