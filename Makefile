@@ -36,12 +36,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 
-# Not part of setup: it gains in the many sessions of the suite, and `make demo` has only one or two.
-$(VENV)/.archive-done: $(STAMP)
-	@$(BIN)/python -m lakewright.runtime.class_archive
-	@touch $@
-
-test: lint $(VENV)/.archive-done ## style, layers and the whole suite
+test: lint ## style, layers and the whole suite
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" $(ARGS)
 
 check: lint ## style, layers, types, docs in step with the code

@@ -7,8 +7,6 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
-from statistics import median
 
 import pytest
 
@@ -39,23 +37,6 @@ def test_status_loads_neither_spark_nor_alembic_nor_the_project(shop: Path):
     (shop / "pipelines" / "shop.py").write_text("raise SystemExit('the project was loaded')")
     loaded_by("store", "upgrade", folder=shop)
     assert loaded_by("status", folder=shop) == {"sqlalchemy"}
-
-
-@pytest.mark.parametrize("words", [["--help"], ["patterns"], ["status"]])
-def test_a_look_costs_less_than_six_imports_of_typer_and_rich(shop: Path, words: list[str]):
-    loaded_by("store", "upgrade", folder=shop)
-    command = [sys.executable, "-c", "from lakewright.cli.main import main; main()", *words]
-    bare = [sys.executable, "-c", "import typer, rich"]
-    # Processor time, and the best of several: other processes share this machine.
-    pairs = [(_processor_seconds(bare, shop), _processor_seconds(command, shop)) for _ in range(9)]
-    assert min(ours for _, ours in pairs) < 6 * median(theirs for theirs, _ in pairs)
-
-
-def _processor_seconds(command: list[str], folder: Path) -> float:
-    before = getrusage(RUSAGE_CHILDREN)
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    after = getrusage(RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def on_a_terminal(*words: str, folder: Path, **environment: str) -> str:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
-from lakewright.runtime.class_archive import archive_options
 from lakewright.runtime.jars import ensure_jars, find_java, pyspark_folder
 from lakewright.runtime.settings import Target
 
@@ -102,7 +101,7 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
-    state, java = target.state, find_java()
+    state = target.state
     cores = _cores(target.master)
     options = [
         "-Duser.timezone=UTC",
@@ -110,7 +109,6 @@ def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
         f"-Dlakewright.logs={state / 'logs'}",
         f"-Dderby.system.home={state / 'derby'}",
         *(FAST_START.split() if target.fast_start else ()),
-        *archive_options(java),
         *target.spark.get("spark.driver.extraJavaOptions", "").split(),
     ]
     jars = [str(jar) for jar in ensure_jars()]
