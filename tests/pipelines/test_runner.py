@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -123,8 +124,10 @@ def test_sigterm_ends_cleanly_and_the_next_run_goes_on(project, tmp_path):
         cwd=shop.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     paused = tmp_path / "published.paused"
-    while not paused.exists() and child.poll() is None:
-        pass
+    while not paused.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.1)
+            break
     child.send_signal(signal.SIGTERM)
     (tmp_path / "published.go").touch()
     out, err = child.communicate(timeout=120)

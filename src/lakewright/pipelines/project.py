@@ -234,7 +234,7 @@ class Project:
         if start is not None:
             first = parse_time(start)
             last = parse_time(end) if end is not None else run_time
-            span = Interval(first, max(last, first.replace(microsecond=first.microsecond) if last > first else first))
+            span = Interval(first, last)
         chosen = self.graph.closure(self.graph.select(select), down=True) if select else set(self.graph.order)
         names = [name for name in self.graph.order if name in chosen and (sources or not self.graph[name].is_source)]
         again: dict[str, frozenset[str]] = {}

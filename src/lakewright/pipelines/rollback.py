@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import failpoint
 from lakewright.model.identity import Identity
-from lakewright.model.receipts import Commit, Receipt
+from lakewright.model.receipts import Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin, receipt_of
+from lakewright.pipelines.recover import restored_version
 from lakewright.pipelines.workshop import Attempt, Workshop
 
 if TYPE_CHECKING:
@@ -107,16 +108,10 @@ def _finish(current: Attempt, receipts: tuple[Receipt, ...]) -> None:
     with shop.store.transaction() as conn:
         shop.store.receipts.add(receipts, conn=conn)
         for receipt in receipts:
-            target = _target_of(shop.lake.log(receipt.dataset).commit(receipt.version))
+            target = restored_version(shop.lake.log(receipt.dataset).commit(receipt.version))
             shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
         shop.store.steps.close(current.step_id, "ok", now=shop.now(), conn=conn)
         shop.store.leases.release(current.dataset.name, current.lease, current.grant.number, conn=conn)
-
-
-def _target_of(commit: Commit) -> int:
-    identity = Identity.from_json(commit.metadata)
-    assert identity is not None
-    return int(str(identity.details["restored_to"]))
 
 
 def _pin_inputs(current: Attempt) -> None:
