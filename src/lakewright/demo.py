@@ -196,8 +196,11 @@ def _teller(console: Console) -> Any:
             done = event.outcome
             rows = "" if done.receipt is None or done.receipt.rows is None else f", {done.receipt.rows:,} rows"
             console.print(f"   {done.dataset} {done.slice_id} {done.state} {done.seconds:.1f} s{rows}", highlight=False)
-        elif isinstance(event, Note) or (isinstance(event, DatasetDone) and event.state in ("failed", "skipped")):
-            console.print(f"   {event}")
+        elif isinstance(event, Note):
+            console.print(f"   {event.message}", highlight=False)
+        elif isinstance(event, DatasetDone) and event.state in ("failed", "skipped"):
+            told = f": {event.detail}" if event.detail else ""
+            console.print(f"   {event.dataset} {event.state}{told}", highlight=False)
 
     return tell
 

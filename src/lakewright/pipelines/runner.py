@@ -211,6 +211,15 @@ class Runner:
     def _failed(self, dataset: Dataset, state: SliceState, error: Exception, attempt: int, seconds: float) -> Outcome:
         if self._stop.is_set():
             error = InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted; `lakewright run` goes on from here.")
+        elif not isinstance(error, LakewrightError):
+            # Whatever nobody explained comes out as one line with its place, never as a stack trace.
+            lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+            told = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+            unexplained = StepFailed(
+                f"{dataset.place}: {dataset.name}, slice {state.slice.id} failed: {type(error).__name__}: {told[:300]}"
+            )
+            unexplained.__cause__ = error
+            error = unexplained
         refused = getattr(error, "exit_code", 1) == 3
         word: StepState = "interrupted" if self._stop.is_set() else "refused" if refused else "failed"
         return Outcome(dataset.name, state.slice.id, word, state.reason, seconds, attempt, error=error)
