@@ -14,8 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lakewright.connectors.records import hash_column
-from lakewright.model.columns import FILE_COLUMN, RAW_COLUMN, VERSION_COLUMN
+from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN
 
 __all__ = ["read_json_records"]
 
@@ -56,7 +55,9 @@ def read_json_records(
     )
     columns = [F.col("record").getField(name).alias(name) for name in schema.names]
     raw = F.when(wrong, F.col("text")).alias(RAW_COLUMN)
-    return parsed.select(*columns, raw, FILE_COLUMN, VERSION_COLUMN).select("*", hash_column(schema))
+    # The record's own text tells it: cheaper than its columns, and the same whatever the schema declares.
+    content = F.xxhash64("text").alias(HASH_COLUMN)
+    return parsed.select(*columns, raw, FILE_COLUMN, VERSION_COLUMN, content)
 
 
 def _decoded(encoding: str) -> tuple[Column, Column]:

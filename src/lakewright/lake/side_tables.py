@@ -26,17 +26,16 @@ _PARTITIONS = ("dataset", "slice", "input", "rule")
 
 
 def dead_letter_rows(
-    frame: DataFrame, *, reasons: Column, identity: Identity, input_name: str, keep: Sequence[str]
+    broken: DataFrame, *, reasons: Column, identity: Identity, input_name: str, keep: Sequence[str]
 ) -> DataFrame:
-    """The rows of a frame that broke a rule, as dead letters: why, which record, who judged it and when.
+    """The rows that broke a rule, as dead letters: why, which record, who judged it and when.
 
     ``keep`` are the business columns to carry along; the fewer, the narrower the pass over the input.
     """
     from pyspark.sql import functions as F
 
-    judged = frame.withColumn("_lw_reasons", reasons).where(F.size("_lw_reasons") > 0)
     return (
-        _side_rows(judged, identity, input_name, keep)
+        _side_rows(broken.withColumn("_lw_reasons", reasons), identity, input_name, keep)
         .select("*", F.element_at("_lw_reasons", 1).alias("rule"), F.col("_lw_reasons").alias("rules"))
         .drop("_lw_reasons")
     )
@@ -59,7 +58,7 @@ def write_side_rows(lake: Lake, table: str, rows: DataFrame, identity: Identity)
     """Runs a job that replaces the side rows of this dataset, slice and part; None where a newer attempt was first."""
     target = lake.open(table, identity)
     where = f"dataset = '{identity.dataset}' AND slice = '{identity.slice_id}'"
-    return target.replace(rows, where=where, partition_by=_PARTITIONS)
+    return target.replace(rows, where=where, partition_by=_PARTITIONS, within=True)
 
 
 def rows_per_rule(lake: Lake, table: str, version: int) -> dict[str, dict[str, int]]:

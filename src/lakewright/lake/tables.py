@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakewright.errors import LeaseHeldError
@@ -30,6 +31,7 @@ __all__ = ["AttemptTable"]
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_CHECK_ROWS = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
 
 
 class AttemptTable:
@@ -70,12 +72,17 @@ class AttemptTable:
     def read(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._path)
 
-    def replace(self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = ()) -> Commit | None:
-        """Runs a job that replaces the rows that fulfil ``where`` by the frame's; None where Delta skipped it."""
+    def replace(
+        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
+    ) -> Commit | None:
+        """Runs a job that replaces the rows that fulfil ``where`` by the frame's; None where Delta skipped it.
+
+        ``within`` says that the frame was made to fulfil it, so that not each row is looked at once more.
+        """
 
         def write() -> None:
             new = not self.exists()
-            rows = _only_within(frame, where) if new and where != "true" else frame
+            rows = _only_within(frame, where) if new and where != "true" and not within else frame
             writer = rows.write.format("delta").mode("overwrite")
             if new:
                 writer = writer.options(**self._properties)
@@ -84,7 +91,7 @@ class AttemptTable:
             # "true" would be a full overwrite that may also change the schema: say what is meant instead.
             (writer if where == "true" else writer.option("replaceWhere", where)).save(self._path)
 
-        return self._commit(write, where=where)
+        return self._commit(write, where=where, settings={_CHECK_ROWS: "false"} if within else {})
 
     def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
         """Runs a MERGE of the frame (``s``) into the table (``t``); None where Delta skipped it."""
@@ -148,7 +155,14 @@ class AttemptTable:
             still_mine=self._still_mine,
         )
 
-    def _commit(self, write: Callable[[], None], *, where: str | None = None, fenced: bool = True) -> Commit | None:
+    def _commit(
+        self,
+        write: Callable[[], None],
+        *,
+        where: str | None = None,
+        fenced: bool = True,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> Commit | None:
         metadata = self.identity.to_json()
         alone = nullcontext() if self.exists() else self._locks.creating(self._path)
         with alone, self._locks.hold(self._path):
@@ -160,7 +174,7 @@ class AttemptTable:
                     owner="another run",
                 )
             before = self.log.latest()
-            with self._identified(metadata, fenced=fenced):
+            with self._identified(metadata, fenced=fenced, settings=settings):
                 try:
                     write()
                 except Exception as error:
@@ -175,18 +189,19 @@ class AttemptTable:
         return None
 
     @contextmanager
-    def _identified(self, metadata: str, *, fenced: bool) -> Iterator[None]:
+    def _identified(self, metadata: str, *, fenced: bool, settings: Mapping[str, str]) -> Iterator[None]:
         # These settings exist only on the child session of this worker thread, and only during the commit: a
         # step that writes to Delta by itself must not carry our number.
         conf = self._spark.conf
-        conf.set(_METADATA, metadata)
+        chosen = {_METADATA: metadata, **settings}
         if fenced:
-            conf.set(_APP_ID, self.identity.app_id)
-            conf.set(_APP_VERSION, str(self.identity.number))
+            chosen |= {_APP_ID: self.identity.app_id, _APP_VERSION: str(self.identity.number)}
+        for name, value in chosen.items():
+            conf.set(name, value)
         try:
             yield
         finally:
-            for name in (_METADATA, _APP_ID, _APP_VERSION):
+            for name in chosen:
                 conf.unset(name)
 
 

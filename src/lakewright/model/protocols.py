@@ -92,8 +92,13 @@ class Table(Protocol):
     def read(self) -> DataFrame:
         """All rows, system columns included, as the table stands."""
 
-    def replace(self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = ()) -> Commit | None:
-        """Runs a job that replaces the rows that fulfil ``where`` by the frame's; None where Delta skipped it."""
+    def replace(
+        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
+    ) -> Commit | None:
+        """Runs a job that replaces the rows that fulfil ``where`` by the frame's; None where Delta skipped it.
+
+        ``within`` says that the frame was made to fulfil it, so that not each row is looked at once more.
+        """
 
     def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
         """Runs a MERGE of the frame (``s``) into the table (``t``); None where Delta skipped it."""
@@ -143,10 +148,12 @@ class GuardContext:
 class SideRows:
     """Rows that a guard sets aside: how to tell them, what to keep of them, and when there are too many."""
 
+    broken: Column
+    """Whether a row is set aside, never NULL: asked of every row, so it is kept cheap."""
     reasons: Column
-    """An array with the names of all broken rules, empty for a good row."""
-    whole: bool = True
-    """Whether the dead letter holds the whole row or only the record's identity."""
+    """An array with the names of all broken rules: asked only of the rows set aside."""
+    keep: tuple[str, ...] = ()
+    """The columns to copy; what tells the record is kept in any case."""
     stop_above: float | None = None
     stop_above_rows: int | None = None
 

@@ -11,7 +11,6 @@ from lakewright.lake.delta_errors import explain_write_error
 from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
 from lakewright.lake.tables import AttemptTable
-from lakewright.model.columns import business_columns
 from lakewright.model.contracts import check_frame, refuse_nulls
 from lakewright.model.protocols import WriteContext, Writer
 from lakewright.model.receipts import Commit, Counters, Receipt
@@ -66,9 +65,9 @@ def _set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
     rows: DataFrame | None = None
     for one in guarded:
         for judged, side in one.side:
-            keep = business_columns(judged.columns) if side.whole else []
+            broken = judged.where(side.broken)
             found = dead_letter_rows(
-                judged, reasons=side.reasons, identity=identity, input_name=one.given.dataset, keep=keep
+                broken, reasons=side.reasons, identity=identity, input_name=one.given.dataset, keep=side.keep
             )
             rows = found if rows is None else rows.unionByName(found)
     assert rows is not None

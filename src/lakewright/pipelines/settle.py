@@ -87,4 +87,4 @@ def put_back(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commi
     before = commit.version - 1
     where = Slice.parse(identity.slice_id).predicate()
     kept = table.spark.read.format("delta").option("versionAsOf", max(before, 0)).load(table.path)
-    return table.replace(kept.where(where if before >= 0 else "false"), where=where)
+    return table.replace(kept.where(where if before >= 0 else "false"), where=where, within=True)

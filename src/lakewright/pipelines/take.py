@@ -148,7 +148,7 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
         )
     try:
         fitted = fit_to_table(frame, table, dataset=dataset.name)
-        commit = table.replace(fitted, where=where, partition_by=(ARRIVAL_COLUMN, EVENT_COLUMN))
+        commit = table.replace(fitted, where=where, partition_by=(ARRIVAL_COLUMN, EVENT_COLUMN), within=True)
     except LakewrightError as error:
         explained = explain_read_error(error.__cause__) if error.__cause__ is not None else None
         if explained is None:

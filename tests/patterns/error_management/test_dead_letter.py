@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from tests.patterns.delta import rows, table, version
 
 from lakewright.errors import ConfigurationError, LimitExceeded
 from lakewright.failpoints import arm
+from lakewright.model.protocols import GuardContext
+from lakewright.model.runs import Run
+from lakewright.model.slices import WHOLE
 from lakewright.patterns.error_management import dead_letter_writing
 from lakewright.patterns.error_management.dead_letter import DeadLetter, split_dead_letters, survives
 from lakewright.patterns.error_management.dead_letter_writing import DeadLetterAccount, write_with_dead_letters
@@ -51,6 +55,23 @@ def test_wrong_options_are_refused(spark: SparkSession) -> None:
         split_dead_letters(spark.sql("SELECT 1 AS broken_rules"), rules={"a": "true"})
     with pytest.raises(ConfigurationError, match="list"):
         survives("version", "try_cast(version AS int)")
+
+
+def test_a_dead_letter_copies_what_the_rules_read_unless_told_otherwise(spark: SparkSession) -> None:
+    visits = spark.createDataFrame([], "visit_id string, Page string, `page id` int, visit int, _lw_hash bigint")
+    rules = {"has_id": "visit_id IS NOT NULL", "known": lambda: F.col("page").like("/%"), "some": "`page id` > 0"}
+    run = Run("r", "visits", datetime(2026, 1, 2, tzinfo=UTC), "manual")
+
+    def kept(record: str, told: tuple[str, ...] = ("_lw_hash",)) -> tuple[str, ...]:
+        context = GuardContext(dataset="clean", input="raw", slice=WHOLE, run=run, record_columns=told)
+        side = DeadLetter(rules=rules, record=record).on_batch(visits, context).side  # type: ignore[arg-type]
+        assert side is not None
+        return side.keep
+
+    assert kept("rules") == ("visit_id", "Page", "page id")
+    assert kept("whole") == ("visit_id", "Page", "page id", "visit")
+    assert kept("identity") == ()
+    assert kept("rules", told=()) == kept("identity", told=()) == kept("whole")
 
 
 @pytest.mark.shows("03.dead-letter", 2)

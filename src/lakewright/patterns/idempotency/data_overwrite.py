@@ -62,7 +62,8 @@ class DataOverwrite:
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
         if self.empty == "fail":
             refuse_empty(frame, what=f"{ctx.dataset}, slice {ctx.slice.id}")
-        return ctx.table.replace(frame, where=ctx.slice.predicate(), partition_by=ctx.partition_by)
+        # The layer below gave each row the slice's own constant, after a look at the row's time.
+        return ctx.table.replace(frame, where=ctx.slice.predicate(), partition_by=ctx.partition_by, within=True)
 
 
 def overwrite_slice(

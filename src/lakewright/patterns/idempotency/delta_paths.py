@@ -45,7 +45,9 @@ class DeltaPath:
     def read(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._path)
 
-    def replace(self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = ()) -> Commit | None:
+    def replace(
+        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
+    ) -> Commit | None:
         writer = frame.write.format("delta").mode("overwrite")
         writer = writer.partitionBy(*partition_by) if partition_by else writer
         (writer if where == "true" else writer.option("replaceWhere", where)).save(self._path)
