@@ -24,7 +24,7 @@ def cascade(graph: Graph, plans: Sequence[DatasetPlan]) -> list[DatasetPlan]:
         states = {state.slice.id: state for state in plan.states}
         for given in plan.dataset.inputs:
             above = found.get(graph.owners.get(given.dataset, given.dataset))
-            if above is None or not isinstance(graph.reference(plan.dataset, given), SameSlice):
+            if above is None or _stops(above) or not isinstance(graph.reference(plan.dataset, given), SameSlice):
                 continue
             for upper in above.to_make:
                 for follower in _followers(plan, upper):
@@ -32,6 +32,11 @@ def cascade(graph: Graph, plans: Sequence[DatasetPlan]) -> list[DatasetPlan]:
         ordered = tuple(sorted(states.values(), key=lambda state: state.slice))
         found[plan.dataset.name] = replace(plan, states=ordered)
     return list(found.values())
+
+
+def _stops(plan: DatasetPlan) -> bool:
+    """Whether a dataset cannot succeed as it stands, so that nothing below it is made."""
+    return any(state.status in ("refused", "overdue") for state in plan.to_make)
 
 
 def _followers(plan: DatasetPlan, upper: SliceState) -> list[SliceState]:

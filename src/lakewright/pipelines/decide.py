@@ -7,79 +7,24 @@ costs a few indexed queries per dataset.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeAlias
 
 from lakewright.model.policies import Capture, Fail, Repair
 from lakewright.model.references import AsOf, Lookback, Previous, SameSlice
-from lakewright.model.slices import WHOLE, Slice, event_slice
-from lakewright.model.times import Grid, Interval, cell_interval, cell_of, cells_between, finest, parse_duration
+from lakewright.model.slices import WHOLE, Slice
+from lakewright.model.times import cell_of, cells_between, parse_duration
+from lakewright.pipelines.closing import WIDTH, Closing, cap_overdue
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
-from lakewright.store import Head, HeldSlice, LiveSlice, Store
+from lakewright.pipelines.states import DatasetPlan, SliceState, Status, Wish
+from lakewright.store import ELSEWHERE, Head, HeldSlice, LiveSlice, Store
 
 __all__ = ["DatasetPlan", "Decider", "SliceState", "Status", "Wish"]
 
-Status = Literal[
-    "due",
-    "missing",
-    "late",
-    "stale",
-    "outdated",
-    "held",
-    "waiting",
-    "again",
-    "backfill",
-    "rolled back",
-    "refused",
-]
 Heads: TypeAlias = Mapping[str, Head]
 _NEWEST = 2**62
-_WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "month": 7}
-
-
-@dataclass(frozen=True, slots=True)
-class SliceState:
-    """One slice that is not simply fresh: what it is, why, and whether this run makes it."""
-
-    slice: Slice
-    status: Status
-    reason: str
-    make: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a run was asked for beyond what is due."""
-
-    run_time: datetime
-    backfill: Interval | None = None
-    again: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Dataset -> slice ids to repeat."""
-    outdated: bool = False
-    outdated_limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetPlan:
-    """All that is known of one dataset."""
-
-    dataset: Dataset
-    slicing: Slicing
-    states: tuple[SliceState, ...]
-    live: int
-    new: str = ""
-    """For a source: what is there to take."""
-
-    @property
-    def to_make(self) -> tuple[SliceState, ...]:
-        return tuple(state for state in self.states if state.make)
-
-    @property
-    def fresh(self) -> int:
-        known = {s.slice.id for s in self.states if s.status not in ("due", "missing", "waiting", "rolled back")}
-        return self.live - len(known)
 
 
 class Decider:
@@ -89,6 +34,7 @@ class Decider:
         self._graph = graph
         self._store = store
         self._codes = codes
+        self._closing = Closing(graph, store)
 
     def decide(self, name: str, wish: Wish) -> DatasetPlan:
         """The slices of a dataset that are not fresh, in the order in which they are made."""
@@ -115,6 +61,7 @@ class Decider:
         states = self._outdated(dataset, states, live, wish)
         if any(isinstance(i.reference, Previous) for i in dataset.inputs):
             states = self._chained(states, live)
+        states = cap_overdue(states)
         return DatasetPlan(dataset, slicing, tuple(sorted(states.values(), key=lambda s: s.slice)), len(live))
 
     def _source(self, dataset: Dataset) -> dict[str, SliceState]:
@@ -130,17 +77,18 @@ class Decider:
     def _event(
         self, dataset: Dataset, live: Mapping[str, LiveSlice], wish: Wish, heads: Heads
     ) -> dict[str, SliceState]:
-        states: dict[str, SliceState] = {}
         held = self._store.receipts.held(dataset.name) if live else {}
+        states = self._closing.never_made(dataset, live, wish.run_time, heads)
+        for slice_id, made in live.items():
+            if elsewhere := [name for name, version in made.inputs.items() if version == ELSEWHERE]:
+                reason = f"{elsewhere[0]} was read from another lake when it was made"
+                states[slice_id] = SliceState(Slice.parse(slice_id), "stale", reason)
         for given in dataset.inputs:
             if given.dataset not in heads:
                 continue
             reference = self._graph.reference(dataset, given)
             if isinstance(reference, SameSlice | Lookback):
                 reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
-                unmade = self._unmade_parts(dataset, given.dataset)
-                for cell in self._missing(dataset, given.dataset):
-                    states.setdefault(cell, self._first_time(dataset, cell, given.dataset, wish, unmade))
                 for slice_id, reason, now in self._stale(dataset, given.dataset, reach, live):
                     states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
             elif isinstance(reference, AsOf):
@@ -148,49 +96,13 @@ class Decider:
                     states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
         return states
 
-    def _missing(self, dataset: Dataset, input_name: str) -> Iterable[str]:
-        width = _WIDTH[dataset.grid]
-        for cell in self._store.receipts.missing(dataset.name, input_name, width):
-            if len(cell) == width:
-                yield cell
-            else:
-                # The input is kept in coarser cells: every slice of ours inside one of them may be missing.
-                span = cell_interval(cell)
-                yield from cells_between(span.start, span.end, dataset.grid)
-
-    def _unmade_parts(self, dataset: Dataset, input_name: str) -> list[str]:
-        """The slices of an input on a finer grid that have rows above them and were never made: hours of a day."""
-        other = self._graph.datasets.get(input_name)
-        if other is None or self._graph.slicing[input_name].kind != "event" or other.grid == dataset.grid:
-            return []
-        if finest(other.grid, dataset.grid) != other.grid:
-            return []
-        above = [i.dataset for i in other.inputs if isinstance(self._graph.reference(other, i), SameSlice | Lookback)]
-        return sorted({cell for name in above for cell in self._missing(other, name)})
-
-    def _first_time(
-        self, dataset: Dataset, cell: str, input_name: str, wish: Wish, unmade: Sequence[str] = ()
-    ) -> SliceState:
-        span = cell_interval(cell)
-        if span.end + dataset.wait > wish.run_time:
-            due = (span.end + dataset.wait).strftime("%Y-%m-%d %H:%M")
-            return SliceState(event_slice(cell), "waiting", f"not over yet: due at {due} UTC", make=False)
-        if parts := [part for part in unmade if cell_interval(part).overlaps(span)]:
-            more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
-            reason = f"not whole yet: {input_name} lacks {parts[0]}{more}"
-            return SliceState(event_slice(cell), "waiting", reason, make=False)
-        latest = cell_of(wish.run_time - dataset.wait - timedelta(microseconds=1), dataset.grid)
-        previous = cell_of(cell_interval(latest).start - timedelta(microseconds=1), dataset.grid)
-        status: Status = "due" if cell in (latest, previous) else "missing"
-        return SliceState(event_slice(cell), status, f"{input_name} has rows for it and it was never made")
-
     def _stale(
         self, dataset: Dataset, input_name: str, reach: timedelta, live: Mapping[str, LiveSlice]
     ) -> Iterable[tuple[str, str, int]]:
         if not live:
             return
         input_grid = self._graph.cell_grid(input_name) or dataset.grid
-        width = min(_WIDTH[dataset.grid], _WIDTH[input_grid])
+        width = min(WIDTH[dataset.grid], WIDTH[input_grid])
         for slice_id, _made, then, now in self._store.receipts.stale(dataset.name, input_name, width):
             yield slice_id, self._why(input_name, slice_id, then), now
         if not reach:
@@ -299,12 +211,18 @@ class Decider:
                 states[slice_id] = SliceState(Slice.parse(slice_id), "again", "asked for: again")
         if wish.backfill is None or dataset.is_source:
             return states
-        span = f"{wish.backfill.start:%Y-%m-%d} to {wish.backfill.end:%Y-%m-%d}"
+        span = " to ".join(
+            f"{at:%Y-%m-%d %H:%M}".removesuffix(" 00:00") for at in (wish.backfill.start, wish.backfill.end)
+        )
         if slicing.kind == "event":
             for slice_id in {*live, *states}:
-                found = Slice.parse(slice_id)
-                if found.interval.overlaps(wish.backfill) and states.get(slice_id, _OVER).status != "waiting":
-                    states[slice_id] = SliceState(found, "backfill", f"asked for: {span}")
+                found, status = Slice.parse(slice_id), states.get(slice_id, _OVER).status
+                if found.interval.overlaps(wish.backfill) and status != "waiting":
+                    empty = "; nothing has arrived for it, so it is made empty" if status == "overdue" else ""
+                    states[slice_id] = SliceState(found, "backfill", f"asked for: {span}{empty}")
+                elif status == "overdue":
+                    # A backfill answers for what it was asked for: it does not fail for the rest.
+                    states[slice_id] = replace(states[slice_id], make=False)
         elif slicing.kind == "whole" and WHOLE.id in live:
             states[WHOLE.id] = SliceState(WHOLE, "backfill", f"asked for: {span}")
         return states
@@ -326,7 +244,7 @@ class Decider:
 
     def _chained(self, states: dict[str, SliceState], live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
         """A slice that reads its predecessor is made again with it, on to the newest."""
-        making = [state.slice for state in states.values() if state.make]
+        making = [s.slice for s in states.values() if s.make and s.status not in ("refused", "overdue")]
         if not making:
             return states
         first = min(making)

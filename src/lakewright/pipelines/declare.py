@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
@@ -17,11 +17,12 @@ from lakewright.model.contracts import Contract
 from lakewright.model.policies import LatePolicy, Repair
 from lakewright.model.protocols import Guard, Source, Writer
 from lakewright.model.references import Reference
-from lakewright.model.times import GRIDS, Grid, parse_duration, parse_time
+from lakewright.model.times import GRIDS, Grid, parse_time
 from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
-from lakewright.pipelines.definitions import Dataset, Input, Place, PrivateOutput, RowsRule, Settings
+from lakewright.pipelines.definitions import Closes, Dataset, Input, Place, PrivateOutput, RowsRule, Settings
+from lakewright.pipelines.options import NO_START, as_length, check_closing, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -43,7 +44,7 @@ class Pipeline:
         name: str,
         *,
         schedule: str | None = "@daily",
-        start: str | date | datetime = "1970-01-01",
+        start: str | date | datetime = NO_START,
         grid: Grid | None = None,
         runs: SingleRunner | None = None,
         tags: Sequence[str] = (),
@@ -117,7 +118,7 @@ class Pipeline:
     def dataset(self, **options: Any) -> Callable[[Step], Step]:
         """Declare a step: its parameters name its inputs; see ``add`` for the options."""
         place = _caller()
-        _check_options("dataset", options, inspect.signature(self.add).parameters, place)
+        check_options("dataset", options, inspect.signature(self.add).parameters, place)
 
         def declare(function: Step) -> Step:
             self.add(function, **options)
@@ -144,6 +145,9 @@ class Pipeline:
         tags: Sequence[str] = (),
         owner: str | None = None,
         wait: str | None = None,
+        closes: Closes = "schedule",
+        idle: str | None = None,
+        expect_within: str | None = None,
         retries: int = 2,
         timeout: str | None = None,
         history: str | None = None,
@@ -170,6 +174,9 @@ class Pipeline:
             tags=tuple(tags),
             owner=owner,
             wait=wait,
+            closes=closes,
+            idle=idle,
+            expect_within=expect_within,
             retries=retries,
             timeout=timeout,
             history=history,
@@ -189,7 +196,7 @@ class Pipeline:
                 file=place.file,
                 line=place.line,
             )
-        _check_options(f"sql '{name}'", options, inspect.signature(self.add).parameters, place)
+        check_options(f"sql '{name}'", options, inspect.signature(self.add).parameters, place)
         contract = options.get("contract")
         options["event_time"] = options.get("event_time") or (contract.event_time if contract else None)
         options["own_grid"] = options.pop("grid", None)
@@ -217,7 +224,18 @@ class Pipeline:
         if writer is not None and not hasattr(writer, "publish"):
             raise ConfigurationError(f"{name}: {writer!r} is no writer. Use DataOverwrite() or Merger(keys=[...]).")
         late = options.pop("late", None) or Repair()
-        wait, timeout = options.pop("wait", None), options.pop("timeout", None)
+        wait, idle, expect_within, timeout = (
+            as_length(name, option, options.pop(option, None))
+            for option in ("wait", "idle", "expect_within", "timeout")
+        )
+        check_closing(
+            name,
+            closes=options.get("closes", "schedule"),
+            idle=idle,
+            expect_within=expect_within,
+            event_time=options.get("event_time"),
+            settings=self.settings,
+        )
         if isinstance(options.get("tags"), list):
             options["tags"] = tuple(options["tags"])
         validity = getattr(writer, "validity", None)
@@ -229,22 +247,13 @@ class Pipeline:
             writer=writer,
             late=late,
             outputs=dict(options.pop("outputs", None) or {}),
-            wait=parse_duration(wait) if wait else parse_duration("0 seconds"),
-            timeout=parse_duration(timeout) if timeout else None,
+            wait=wait or timedelta(0),
+            idle=idle,
+            expect_within=expect_within,
+            timeout=timeout,
             valid_from=validity[0] if validity else None,
             valid_to=validity[1] if validity else None,
             **options,
-        )
-
-
-def _check_options(what: str, options: Mapping[str, Any], known: Iterable[str], place: Place) -> None:
-    allowed = set(known) - {"function"}
-    if unknown := sorted(set(options) - allowed):
-        raise DefinitionError(
-            f"{what} has no option '{unknown[0]}'. It has {', '.join(sorted(allowed))}.",
-            file=place.file,
-            line=place.line,
-            hint=did_you_mean(unknown[0], allowed),
         )
 
 

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from lakewright.patterns.data_flow.single_runner import SingleRunner
     from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 
-__all__ = ["Dataset", "Input", "Outdated", "Place", "PrivateOutput", "RowsRule", "Settings", "Slicing"]
+__all__ = ["Closes", "Dataset", "Input", "Outdated", "Place", "PrivateOutput", "RowsRule", "Settings", "Slicing"]
 
 RowsRule = Literal["preserve", "reduce", "expand"]
 Outdated = Literal["show", "run"]
+Closes = Literal["schedule", "watermark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,12 @@ class Dataset:
     tags: tuple[str, ...] = ()
     owner: str | None = None
     wait: timedelta = timedelta(0)
+    closes: Closes = "schedule"
+    """What must have passed a slice's end, plus ``wait``, before it is made: the run time, or what inputs have seen."""
+    idle: timedelta | None = None
+    """An input without an arrival for so long holds no slice open."""
+    expect_within: timedelta | None = None
+    """So long after its end a slice without rows in its input fails."""
     retries: int = 2
     timeout: timedelta | None = None
     history: str | None = None

@@ -112,6 +112,11 @@ class Graph:
             return SameSlice() if given.dataset == mine.follows else Whole()
         return SameSlice()
 
+    def expected_input(self, dataset: Dataset) -> str | None:
+        """The input in which each slice is expected to receive rows: the first that is cut like the dataset."""
+        same = (i.dataset for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice))
+        return next(same, None)
+
     def cell_grid(self, name: str) -> Grid | None:
         """The grid of the event cells that a dataset's rows are kept by, or None where it has none."""
         dataset = self.datasets.get(name)
@@ -193,6 +198,23 @@ class Graph:
                 )
             if given.dataset == dataset.name and not isinstance(reference, Previous):
                 raise self._complaint(dataset, f"{dataset.name} reads itself.", hint="Use inputs={...: Previous()}.")
+        self._check_closing(dataset)
+
+    def _check_closing(self, dataset: Dataset) -> None:
+        driving = [i for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice | Lookback)]
+        if dataset.closes == "watermark" and not driving:
+            raise self._complaint(
+                dataset,
+                f'{dataset.name} has closes="watermark", but reads no input slice by slice, so nothing tells how far '
+                "event time is.",
+                hint='Read one by SameSlice() or Lookback("..."), or leave closes out.',
+            )
+        if dataset.expect_within is not None and self.expected_input(dataset) is None:
+            raise self._complaint(
+                dataset,
+                f"{dataset.name} has expect_within, but reads no input by SameSlice(), so no slice can lack rows.",
+                hint="Read the input that is expected by SameSlice(), or leave expect_within out.",
+            )
 
     def _complaint(self, dataset: Dataset, message: str, *, hint: str | None = None) -> DefinitionError:
         return DefinitionError(message, file=dataset.place.file, line=dataset.place.line, hint=hint)

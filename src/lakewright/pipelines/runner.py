@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
-from lakewright.errors import InterruptedRun, LakewrightError, LimitExceeded, StepFailed
+from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed
 from lakewright.lake.delta_errors import is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.references import Previous
@@ -29,7 +29,6 @@ from lakewright.pipelines.make import make_slice
 from lakewright.pipelines.progress import (
     DatasetDone,
     DatasetStarted,
-    Event,
     Listener,
     Note,
     Outcome,
@@ -86,10 +85,11 @@ class Runner:
         self._take_new = take_new
         self._random = jitter or random.Random()
         self._backoff = backoff_seconds
+        self._notes: list[Note] = []
 
     def run(self, names: Sequence[str], wish: Wish) -> RunSummary:
         """Runs the jobs; never raises for a failed step, the summary tells."""
-        summary = RunSummary(self._shop.run.run_id)
+        summary = RunSummary(self._shop.run.run_id, notes=self._notes)
         began = time.monotonic()
         chosen = set(names)
         nodes = {name: _Node(self._shop.graph[name], self._shop.graph.upstream(name) & chosen) for name in names}
@@ -117,7 +117,7 @@ class Runner:
                 if blocked := sorted(up for up in node.waits_for if nodes[up].failed):
                     node.failed = True
                     summary.skipped.append(node.dataset.name)
-                    self._say(summary, DatasetDone(node.dataset.name, "skipped", f"{blocked[0]} did not succeed"))
+                    self._tell(DatasetDone(node.dataset.name, "skipped", f"{blocked[0]} did not succeed"))
                 else:
                     futures[pool.submit(self._decide, node, wish)] = (node, None)
             if not futures:
@@ -145,12 +145,12 @@ class Runner:
         if not node.running and not node.queue:
             if node.failed:
                 summary.failed.append(node.dataset.name)
-                self._say(summary, DatasetDone(node.dataset.name, "failed"))
+                self._tell(DatasetDone(node.dataset.name, "failed"))
             elif node.made:
-                self._say(summary, DatasetDone(node.dataset.name, "ok"))
+                self._tell(DatasetDone(node.dataset.name, "ok"))
             else:
                 summary.fresh.append(node.dataset.name)
-                self._say(summary, DatasetDone(node.dataset.name, "fresh"))
+                self._tell(DatasetDone(node.dataset.name, "fresh"))
 
     def _after(self, node: _Node, state: SliceState | None, future: Future[Any], summary: RunSummary) -> None:
         if state is None:
@@ -161,7 +161,7 @@ class Runner:
                 self._record(summary, Outcome(node.dataset.name, "", "failed", "looking for work", 0.0, error=error))
                 return
             if node.queue:
-                self._say(summary, DatasetStarted(node.dataset.name, len(node.queue)))
+                self._tell(DatasetStarted(node.dataset.name, len(node.queue)))
             return
         node.running -= 1
         outcome: Outcome = future.result()
@@ -171,12 +171,12 @@ class Runner:
 
     def _record(self, summary: RunSummary, outcome: Outcome) -> None:
         summary.outcomes.append(outcome)
-        self._say(summary, SliceDone(outcome))
+        self._tell(SliceDone(outcome))
 
-    def _say(self, summary: RunSummary, event: Event) -> None:
-        if isinstance(event, Note):
-            summary.notes.append(event)
-        self._tell(event)
+    def _note(self, message: str, severity: Literal["info", "warning"] = "info") -> None:
+        note = Note(message, severity)
+        self._notes.append(note)
+        self._tell(note)
 
     def _decide(self, node: _Node, wish: Wish) -> list[SliceState]:
         dataset = node.dataset
@@ -199,7 +199,7 @@ class Runner:
                 if attempt <= dataset.retries and is_transient(error) and not self._stop.is_set():
                     pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
                     first = shorten(str(error).splitlines()[0], 160)
-                    self._tell(Note(f"{dataset.name} {state.slice.id}: {first} Trying again in {pause:.1f} s."))
+                    self._note(f"{dataset.name} {state.slice.id}: {first} Trying again in {pause:.1f} s.")
                     self._stop.wait(pause)
                     continue
                 return self._failed(dataset, state, error, attempt, time.monotonic() - began)
@@ -234,6 +234,12 @@ class Runner:
                 dataset=dataset.name,
                 slice_id=state.slice.id,
             )
+        if state.status == "overdue":
+            raise InputError(
+                f"{dataset.place}: {dataset.name}, slice {state.slice.id}: {state.reason}. "
+                "Nothing was published for it.",
+                hint=state.cure,
+            )
         if state.status == "held":
             return capture_late_rows(self._shop, dataset, state)
         make = take_arrival if dataset.is_source else make_slice
@@ -241,15 +247,19 @@ class Runner:
         add_tag(session, self._shop.run.run_id)
         watch = self._watch(dataset, session)
         try:
-            return make(self._shop, dataset, state, attempt=attempt)
-        except LakewrightError:
-            if watch is not None and watch.fired.is_set():
-                raise _timed_out(dataset, state) from None
-            raise
+            made = make(self._shop, dataset, state, attempt=attempt)
         except Exception as error:
             if watch is not None and watch.fired.is_set():
                 raise _timed_out(dataset, state) from error
             raise
+        else:
+            if watch is not None and watch.fired.is_set():
+                self._note(
+                    f"{dataset.name} {state.slice.id}: took longer than its timeout, but had already committed when "
+                    "it was to be stopped. It counts.",
+                    "warning",
+                )
+            return made
         finally:
             if watch is not None:
                 watch.end()

@@ -8,6 +8,7 @@ from tests.patterns.delta import live_files, rows, version
 
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError
 from lakewright.patterns.data_flow.aligned_fan_in import join_aligned, union_aligned
+from lakewright.pipelines.progress import DatasetDone
 
 
 @pytest.mark.shows("06.aligned-fan-in", 5)
@@ -127,6 +128,52 @@ def test_a_day_is_made_of_its_hours_all_at_once_or_one_by_one(trend) -> None:  #
     assert made == [["raw", "hourly"], *[["hourly"]] * 22, ["hourly", "daily"]]
     assert totals(slowly) == [("2026-01-01", 300)]
     assert version(slowly.lake.resolve("daily")) == 0
+
+
+def visits(hour: int, count: int) -> str:
+    return "".join(f'{{"visit": "v{n}", "at": "2026-01-01 {hour:02d}:10:00"}}\n' for n in range(count))
+
+
+@pytest.mark.shows("06.aligned-fan-in", 7)
+def test_a_missing_hour_fails_after_its_limit_and_the_day_waits_for_it(project) -> None:  # type: ignore[no-untyped-def]
+    expecting = DAY.replace('start="2026-01-01"', 'start="2026-01-01T21:00"')
+    expecting = expecting.replace("retries=0", 'retries=0, expect_within="1 hour"')
+    opened = project(
+        {"pipelines/trend.py": expecting, "landing/21.json": visits(21, 1), "landing/23.json": visits(23, 3)}
+    )
+    # Before the limit, hour 22 holds up nobody but the day.
+    assert opened.run(at="2026-01-01T23:59").state == "ok"
+    assert opened.plan(at="2026-01-01T23:59")["hourly"].states[0].reason == (
+        "nothing has arrived in raw yet; fails at 2026-01-02 00:00 UTC"
+    )
+
+    # After it: hour 22 fails by its name, hour 23 is made, the day is marked and nothing of it is published.
+    events: list[object] = []
+    failed = opened.run(at="2026-01-02", listener=events.append)
+    assert (failed.failed, failed.skipped) == (["hourly"], ["daily"])
+    assert DatasetDone("daily", "skipped", "hourly did not succeed") in events
+    assert {o.slice_id: o.state for o in failed.outcomes} == {"2026-01-01T22": "refused", "2026-01-01T23": "ok"}
+    assert isinstance(failed.errors[0], InputError)
+    assert "nothing has arrived in raw for 2026-01-01, hour 22" in str(failed.errors[0])
+    assert "Deliver it and run again; or" in str(failed.errors[0])
+    assert not opened.lake.log("daily").exists()
+    assert opened.run(["daily"], at="2026-01-02").made == []
+
+    # Delivered: the run goes on.
+    (opened.folder / "landing/22.json").write_text(visits(22, 2))
+    fixed = opened.run(at="2026-01-02")
+    assert [o.slice_id for o in fixed.made] == ["arrival-2", "2026-01-01T22", "2026-01-01"]
+    assert totals(opened) == [("2026-01-01", 6)]
+
+    # The first hour of the next day never comes: accepted as empty, it is expected no more, and taken in if it comes.
+    assert opened.run(at="2026-01-02T02:00").failed == ["hourly"]
+    accepted = opened.backfill("2026-01-02T00:00", "2026-01-02T01:00", select=["hourly"], at="2026-01-02T02:00")
+    assert [(o.dataset, o.slice_id) for o in accepted.made] == [("hourly", "2026-01-02T00")]
+    receipt = opened.store.receipts.live("hourly", "2026-01-02T00")
+    assert (receipt.rows, dict(receipt.touched)) == (0, {})
+    assert opened.run(at="2026-01-02T02:00").state == "ok"
+    (opened.folder / "landing/24.json").write_text(visits(0, 1).replace("2026-01-01", "2026-01-02"))
+    assert [o.slice_id for o in opened.run(at="2026-01-02T02:00").made] == ["arrival-3", "2026-01-02T00"]
 
 
 def most_at_once(opened, run_id: str) -> int:  # type: ignore[no-untyped-def]

@@ -1,0 +1,230 @@
+"""The slices of event time that were never made: is one closed, is it whole, and did the rows come that it expects?
+
+The answers come from receipts and arrivals alone; no job runs. After ``store rebuild`` they are the same, but for one
+thing: of an arrival that was recorded and not yet committed the logs know nothing, so until the next run records it
+again an input may count as silent for longer than it was (``idle``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from lakewright.model.references import Lookback, SameSlice
+from lakewright.model.slices import ANY_CELL, Slice, event_slice
+from lakewright.model.times import Grid, cell_interval, cell_of, cells_between, finest
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.states import SliceState, Status
+from lakewright.store import Head, LiveSlice, Store
+
+__all__ = ["WIDTH", "Closing", "Horizon", "cap_overdue"]
+
+WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "month": 7}
+"""How many characters a cell of a grid has: cells of different grids meet by their first characters."""
+
+_MOST_OVERDUE = 50
+_TICK = timedelta(microseconds=1)
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Up to where the slices of a dataset are closed: those whose end, plus ``wait``, it has reached."""
+
+    reached: datetime
+    wait: timedelta
+    behind: str = ""
+    """How far the input is that holds the others back; empty where the run time decides."""
+
+    def still_open(self, cell: str) -> str | None:
+        """Why a slice is not closed yet; None where it is."""
+        end = cell_interval(cell).end + self.wait
+        if end <= self.reached:
+            return None
+        at = f"{end:%Y-%m-%d %H:%M} UTC"
+        if not self.behind:
+            return f"not over yet: due at {at}"
+        return f"not closed yet: {self.behind} ({cell} closes when it reaches {at})"
+
+    def newest(self, grid: Grid) -> tuple[str, str]:
+        """The last two cells that are closed."""
+        last = cell_of(self.reached - self.wait - _TICK, grid)
+        return cell_of(cell_interval(last).start - _TICK, grid), last
+
+
+class Closing:
+    """Answers for one graph against one store."""
+
+    def __init__(self, graph: Graph, store: Store) -> None:
+        self._graph = graph
+        self._store = store
+
+    def never_made(
+        self, dataset: Dataset, live: Mapping[str, LiveSlice], run_time: datetime, heads: Mapping[str, Head]
+    ) -> dict[str, SliceState]:
+        """The slices without a live receipt that have rows, or should have them."""
+        horizon = self.horizon(dataset, run_time)
+        unmade = self.unmade(dataset, run_time, heads)
+        states: dict[str, SliceState] = {}
+        for name in self._driving(dataset):
+            for cell in self.missing(dataset, name) if name in heads else ():
+                states.setdefault(cell, _first_time(dataset, cell, name, horizon, unmade.get(cell, ())))
+        if dataset.expect_within is not None:
+            for cell in self.lacking(dataset, run_time, live, heads):
+                states.setdefault(cell, self._expected(dataset, cell, run_time, heads))
+        return states
+
+    def horizon(self, dataset: Dataset, run_time: datetime) -> Horizon:
+        """The run time, or with ``closes="watermark"`` the lowest watermark of the inputs that are not silent."""
+        if dataset.closes == "schedule":
+            return Horizon(run_time, dataset.wait)
+        speaking = [name for name in self._driving(dataset) if not self._is_silent(dataset, name, run_time)]
+        if not speaking:
+            return Horizon(run_time, dataset.wait)
+        reached, behind = min((self._watermark(name) for name in speaking), key=lambda found: found[0])
+        return Horizon(reached, dataset.wait, behind)
+
+    def missing(self, dataset: Dataset, input_name: str) -> Iterator[str]:
+        """The slices for which an input has rows, and that have no live receipt."""
+        width = WIDTH[dataset.grid]
+        found = self._store.receipts.missing(dataset.name, input_name, width)
+        yield from (cell for cell in found if len(cell) == width)
+        if coarser := [cell_interval(cell) for cell in found if len(cell) < width]:
+            # The input is kept in coarser cells: every slice of ours inside one of them may be missing.
+            live = self._store.receipts.live_slices(dataset.name)
+            cells = (cell for span in coarser for cell in cells_between(span.start, span.end, dataset.grid))
+            yield from (cell for cell in cells if cell not in live)
+
+    def unmade(self, dataset: Dataset, run_time: datetime, heads: Mapping[str, Head]) -> dict[str, list[str]]:
+        """Slice -> which slices of its inputs are still to come, as ``input lacks slice``.
+
+        The parts of a slice (hours of a day) that have rows above them and were never made, and all those, parts or
+        not, that their dataset expects and that lack rows.
+        """
+        width, found = WIDTH[dataset.grid], dict[str, list[str]]()
+        for name in self._driving(dataset):
+            other = self._graph[name]
+            if other.is_source or finest(other.grid, dataset.grid) != other.grid:
+                continue
+            parts = set[str]()
+            if other.grid != dataset.grid:
+                parts.update(cell for above in self._driving(other) for cell in self.missing(other, above))
+            if other.expect_within is not None:
+                live = self._store.receipts.live_slices(name)
+                parts.update(self.lacking(other, run_time, live, heads))
+            for part in sorted(parts):
+                found.setdefault(part[:width], []).append(f"{name} lacks {part}")
+        return found
+
+    def lacking(
+        self, dataset: Dataset, run_time: datetime, live: Mapping[str, LiveSlice], heads: Mapping[str, Head]
+    ) -> list[str]:
+        """The slices begun since the pipeline's start that have neither rows in the expected input nor a receipt."""
+        expected = self._graph.expected_input(dataset)
+        assert expected is not None
+        width, start = WIDTH[dataset.grid], dataset.start
+        begun = cell_interval(cell_of(start, dataset.grid))
+        first = begun.start if begun.start == start else begun.end
+        arrived = {cell[:width] for cell in self._cells_with_rows(expected)}
+        widths = [known for known in WIDTH.values() if known <= width]
+        found = [
+            cell
+            for cell in cells_between(first, run_time, dataset.grid)
+            if cell not in live and not any(cell[:known] in arrived for known in widths)
+        ]
+        if found and dataset.name in heads and heads[dataset.name].restored:
+            # One that was made and rolled back on purpose is left alone, as by every other rule.
+            found = [cell for cell in found if self._store.receipts.first(dataset.name, cell) is None]
+        return found
+
+    def _expected(self, dataset: Dataset, cell: str, run_time: datetime, heads: Mapping[str, Head]) -> SliceState:
+        """A slice that lacks rows: it waits for them until its limit, and is overdue from then on."""
+        assert dataset.expect_within is not None
+        name, span = self._graph.expected_input(dataset), cell_interval(cell)
+        limit = span.end + dataset.expect_within
+        by = f"{limit:%Y-%m-%d %H:%M} UTC"
+        if limit > run_time:
+            reason = f"nothing has arrived in {name} yet; fails at {by}"
+            return SliceState(event_slice(cell), "waiting", reason, make=False)
+        cure = "Deliver it and run again"
+        if name in heads:  # else there is no table yet that could tell the columns of an empty slice
+            cure += (
+                f"; or, if there is really nothing: `lakewright backfill --from {span.start:%Y-%m-%dT%H:%M} "
+                f"--to {span.end:%Y-%m-%dT%H:%M} --select {dataset.name}` makes the slice empty and accepts it"
+            )
+        reason = f"nothing has arrived in {name} for {_in_words(cell)}; it was expected by {by}"
+        return SliceState(event_slice(cell), "overdue", reason, cure=f"{cure}.")
+
+    def _driving(self, dataset: Dataset) -> list[str]:
+        """The inputs that are cut as the dataset is: those that its slices wait for."""
+        return [
+            given.dataset
+            for given in dataset.inputs
+            if isinstance(self._graph.reference(dataset, given), SameSlice | Lookback)
+        ]
+
+    def _watermark(self, name: str) -> tuple[datetime, str]:
+        """How far an input is in event time, and that in words."""
+        if self._graph[name].is_source:
+            seen = max(self._cells_with_rows(name), default=None)
+            if seen is None:
+                return _NEVER, f"nothing has arrived in {name} yet"
+            # Somewhere in this cell lies the greatest event time: only its start has surely been reached.
+            return cell_interval(seen).start, f"{name} has seen event times up to {seen}"
+        made = max(self._store.receipts.live_slices(name), default=None)
+        if made is None:
+            return _NEVER, f"nothing of {name} is made yet"
+        # A slice was closed when it was made: it counts to its end, and the one below need not wait for the next.
+        return Slice.parse(made).interval.end, f"{name} is made up to {made}"
+
+    def _cells_with_rows(self, name: str) -> list[str]:
+        cells = self._store.receipts.cells(name)
+        return [cell for cell, head in cells.items() if cell is not None and cell != ANY_CELL and head.rows != 0]
+
+    def _is_silent(self, dataset: Dataset, name: str, run_time: datetime) -> bool:
+        """Whether nothing has arrived for an input for longer than ``idle``; never: since the pipeline's start."""
+        if dataset.idle is None:
+            return False
+        arrivals = [self._store.arrivals.last(source) for source in self._sources(name)]
+        newest = max((one.recorded_at for one in arrivals if one is not None), default=dataset.start)
+        return run_time - newest > dataset.idle
+
+    def _sources(self, name: str) -> set[str]:
+        """The sources whose arrivals reach an input slice by slice."""
+        if self._graph[name].is_source:
+            return {name}
+        return {source for above in self._driving(self._graph[name]) for source in self._sources(above)}
+
+
+def _first_time(dataset: Dataset, cell: str, input_name: str, horizon: Horizon, unmade: Sequence[str]) -> SliceState:
+    if (why := horizon.still_open(cell)) is not None:
+        return SliceState(event_slice(cell), "waiting", why, make=False)
+    if unmade:
+        more = f" and {len(unmade) - 1} more" if len(unmade) > 1 else ""
+        return SliceState(event_slice(cell), "waiting", f"not whole yet: {unmade[0]}{more}", make=False)
+    status: Status = "due" if cell in horizon.newest(dataset.grid) else "missing"
+    return SliceState(event_slice(cell), status, f"{input_name} has rows for it and it was never made")
+
+
+def cap_overdue(states: dict[str, SliceState]) -> dict[str, SliceState]:
+    """After a long silence the oldest overdue slices stand for all; the last of them tells how many follow."""
+    overdue = sorted(state.slice for state in states.values() if state.status == "overdue")
+    told, rest = overdue[:_MOST_OVERDUE], {one.id for one in overdue[_MOST_OVERDUE:]}
+    if not rest:
+        return states
+    last = states[told[-1].id]
+    more = f"; so were {len(rest):,} more, the last {max(rest)}"
+    kept = {slice_id: state for slice_id, state in states.items() if slice_id not in rest}
+    return {**kept, last.slice.id: replace(last, reason=last.reason + more)}
+
+
+def _in_words(cell: str) -> str:
+    """A cell as people say it.
+
+    >>> _in_words("2026-01-05T07")
+    '2026-01-05, hour 07'
+    """
+    day, _, hour = cell.partition("T")
+    return f"{day}, hour {hour}" if hour else day

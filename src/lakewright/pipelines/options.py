@@ -1,0 +1,72 @@
+"""The options of a dataset as a project file gives them: unknown ones, lengths of time, and when slices close."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, get_args
+
+from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
+from lakewright.model.times import parse_duration, parse_time
+from lakewright.pipelines.definitions import Closes, Place, Settings
+
+__all__ = ["NO_START", "as_length", "check_closing", "check_options"]
+
+NO_START = "1970-01-01"
+"""The start of a pipeline that names none."""
+
+
+def check_options(what: str, options: Mapping[str, Any], known: Iterable[str], place: Place) -> None:
+    """Refuse an option that there is not, and offer the nearest."""
+    allowed = set(known) - {"function"}
+    if unknown := sorted(set(options) - allowed):
+        raise DefinitionError(
+            f"{what} has no option '{unknown[0]}'. It has {', '.join(sorted(allowed))}.",
+            file=place.file,
+            line=place.line,
+            hint=did_you_mean(unknown[0], allowed),
+        )
+
+
+def as_length(name: str, option: str, text: str | None) -> timedelta | None:
+    """An option such as ``"30 minutes"``; None stays None."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{name}: {option} is a length of time such as '30 minutes', not {text!r}.")
+    try:
+        return parse_duration(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {option}: {error.message}") from None
+
+
+def check_closing(
+    name: str,
+    *,
+    closes: Closes,
+    idle: timedelta | None,
+    expect_within: timedelta | None,
+    event_time: str | None,
+    settings: Settings,
+) -> None:
+    """Refuse what says when a slice closes, or is expected, where it cannot mean anything."""
+    if closes not in get_args(Closes):
+        hint = did_you_mean(str(closes), get_args(Closes))
+        raise ConfigurationError(f"{name}: closes is 'schedule' or 'watermark', not {closes!r}.", hint=hint)
+    if idle is not None and closes != "watermark":
+        raise ConfigurationError(
+            f"{name}: idle says from when on a silent input holds no watermark back, but its slices close by schedule.",
+            hint='Add closes="watermark", or leave idle out.',
+        )
+    given = ['closes="watermark"'] if closes == "watermark" else []
+    given += [] if expect_within is None else ["expect_within"]
+    if given and event_time is None:
+        raise ConfigurationError(
+            f"{name} has {given[0]}, but no event_time: only slices of event time have an end.",
+            hint='Name the column: event_time="...".',
+        )
+    if expect_within is not None and settings.start == parse_time(NO_START):
+        raise ConfigurationError(
+            f"{name} has expect_within, but its pipeline has no start: every slice since 1970 would be missing.",
+            hint=f'Say from when on rows are expected: Pipeline("{settings.pipeline}", start="2026-01-01").',
+        )

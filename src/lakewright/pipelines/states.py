@@ -1,0 +1,75 @@
+"""What is known of a dataset's slices, as values: what ``plan`` shows and ``run`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from lakewright.model.slices import Slice
+from lakewright.model.times import Interval
+from lakewright.pipelines.definitions import Dataset, Slicing
+
+__all__ = ["DatasetPlan", "SliceState", "Status", "Wish"]
+
+Status = Literal[
+    "due",
+    "missing",
+    "late",
+    "stale",
+    "outdated",
+    "held",
+    "waiting",
+    "again",
+    "backfill",
+    "rolled back",
+    "refused",
+    "overdue",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """One slice that is not simply fresh: what it is, why, and whether this run makes it."""
+
+    slice: Slice
+    status: Status
+    reason: str
+    make: bool = True
+    cure: str | None = None
+    """For one that the run refuses to make: what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a run was asked for beyond what is due."""
+
+    run_time: datetime
+    backfill: Interval | None = None
+    again: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Dataset -> slice ids to repeat."""
+    outdated: bool = False
+    outdated_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlan:
+    """All that is known of one dataset."""
+
+    dataset: Dataset
+    slicing: Slicing
+    states: tuple[SliceState, ...]
+    live: int
+    new: str = ""
+    """For a source: what is there to take."""
+
+    @property
+    def to_make(self) -> tuple[SliceState, ...]:
+        return tuple(state for state in self.states if state.make)
+
+    @property
+    def fresh(self) -> int:
+        unmade = ("due", "missing", "waiting", "rolled back", "overdue")
+        known = {s.slice.id for s in self.states if s.status not in unmade}
+        return self.live - len(known)
