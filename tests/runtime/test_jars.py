@@ -122,3 +122,13 @@ def test_the_coordinates_are_those_of_the_descriptor() -> None:
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         "org.postgresql:postgresql:42.7.11",
     ]
+
+
+def test_another_set_of_jars_has_its_own_place_and_is_named_when_it_cannot_be_fetched(cache: Path) -> None:
+    from lakewright.runtime.services.kafka import KAFKA_JARS
+
+    assert packages(KAFKA_JARS)[0] == "org.apache.kafka:kafka_2.13:4.1.1"
+    assert jar_folder(KAFKA_JARS) != jar_folder()
+    java_that(cache, UNREACHABLE)
+    with pytest.raises(TargetError, match="a Kafka broker needs could not be fetched"):
+        ensure_jars(jars=KAFKA_JARS)

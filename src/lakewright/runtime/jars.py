@@ -1,8 +1,8 @@
-"""The jars that a session needs beside PySpark's own: fetched once, then found without network.
+"""Jars beside PySpark's own, for sessions and for services: fetched once, then found without network.
 
 Guarantee:
     `ensure_jars` returns files that are all there. They are resolved by the Ivy that PySpark ships, from
-    the descriptor in this package, into ``${LAKEWRIGHT_HOME:-~/.cache/lakewright}/jars/<hash of the
+    a descriptor in the package, into ``${LAKEWRIGHT_HOME:-~/.cache/lakewright}/jars/<hash of the
     descriptor>``. The folder appears by one rename when it is complete, and only one process at a time
     fills it; a process killed half-way leaves nothing that another one would take for jars.
 
@@ -22,6 +22,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,6 +31,9 @@ from lakewright.errors import ConfigurationError, TargetError
 from lakewright.runtime.java import find_java
 
 __all__ = [
+    "SPARK_JARS",
+    "JarSet",
+    "Progress",
     "cache_folder",
     "ensure_jars",
     "find_java",
@@ -39,7 +43,6 @@ __all__ = [
     "pyspark_folder",
 ]
 
-DESCRIPTOR = Path(__file__).with_name("spark-jars.ivy.xml")
 MARKER = ".complete"
 PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 TIMEOUTS = ("-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000")
@@ -47,13 +50,24 @@ TIMEOUTS = ("-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.de
 Progress = Callable[[str], None]
 
 
-def packages() -> list[str]:
-    """The Maven coordinates of what a cluster needs: for ``spark.jars.packages`` or an image.
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that belong together: an Ivy descriptor, and what they are for in words."""
+
+    descriptor: Path
+    purpose: str
+
+
+SPARK_JARS = JarSet(Path(__file__).with_name("spark-jars.ivy.xml"), "Spark needs for Delta, Kafka and PostgreSQL")
+
+
+def packages(jars: JarSet = SPARK_JARS) -> list[str]:
+    """The Maven coordinates of the set; of Spark's: what a cluster needs, for ``spark.jars.packages`` or an image.
 
     >>> packages()[0]
     'io.delta:delta-spark_4.2_2.13:4.4.0'
     """
-    tree = ET.parse(DESCRIPTOR)
+    tree = ET.parse(jars.descriptor)
     return [f"{d.get('org')}:{d.get('name')}:{d.get('rev')}" for d in tree.iterfind("dependencies/dependency")]
 
 
@@ -62,40 +76,41 @@ def cache_folder() -> Path:
     return Path(os.environ.get("LAKEWRIGHT_HOME") or "~/.cache/lakewright").expanduser().absolute()
 
 
-def jar_folder() -> Path:
-    """The folder of this descriptor's jars, whether it is there yet or not."""
-    return cache_folder() / "jars" / _descriptor_hash()
+def jar_folder(jars: JarSet = SPARK_JARS) -> Path:
+    """The folder of the set's jars, whether it is there yet or not."""
+    return cache_folder() / "jars" / _descriptor_hash(jars.descriptor)
 
 
-def present_jars() -> list[Path]:
+def present_jars(jars: JarSet = SPARK_JARS) -> list[Path]:
     """The jars in the cache, or none at all unless every one is there."""
-    folder = jar_folder()
+    folder = jar_folder(jars)
     try:
         names = (folder / MARKER).read_text(encoding="utf-8").split("\n")
     except OSError:
         return []
-    jars = [folder / name for name in names if name]
-    return jars if all(jar.is_file() for jar in jars) else []
+    found = [folder / name for name in names if name]
+    return found if all(jar.is_file() for jar in found) else []
 
 
-def ensure_jars(progress: Progress | None = None) -> list[Path]:
+def ensure_jars(progress: Progress | None = None, jars: JarSet = SPARK_JARS) -> list[Path]:
     """The jars, fetched first if they are not in the cache; ``progress`` receives lines for people."""
-    if jars := present_jars():
-        return jars
+    if found := present_jars(jars):
+        return found
     say = progress or (lambda line: None)
-    folder = jar_folder()
+    folder = jar_folder(jars)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(folder.with_suffix(".lock"), say):
-            if jars := present_jars():  # another process has fetched them while we waited
-                return jars
-            _fetch(folder, say)
+        # One lock for all sets: they share Ivy's own cache, which two runs at once would damage.
+        with _only_one(folder.parent / "fetch.lock", say):
+            if found := present_jars(jars):  # another process has fetched them while we waited
+                return found
+            _fetch(jars, folder, say)
     except OSError as error:
         raise TargetError(
             f"The jar cache {folder.parent} cannot be used: {error.strerror or error}.",
             hint="Set LAKEWRIGHT_HOME to a folder that you may write to.",
         ) from error
-    return present_jars()
+    return present_jars(jars)
 
 
 def pyspark_folder() -> Path:
@@ -107,8 +122,8 @@ def pyspark_folder() -> Path:
 
 
 @cache
-def _descriptor_hash() -> str:
-    return hashlib.sha256(DESCRIPTOR.read_bytes()).hexdigest()[:16]
+def _descriptor_hash(descriptor: Path) -> str:
+    return hashlib.sha256(descriptor.read_bytes()).hexdigest()[:16]
 
 
 @contextmanager
@@ -122,18 +137,18 @@ def _only_one(lock: Path, say: Progress) -> Iterator[None]:
         yield  # closing the file lets the next one in
 
 
-def _fetch(folder: Path, say: Progress) -> None:
-    say("Fetching the jars that Spark needs for Delta, Kafka and PostgreSQL (once, about a minute) ...")
+def _fetch(jars: JarSet, folder: Path, say: Progress) -> None:
+    say(f"Fetching the jars that {jars.purpose} (once, about a minute) ...")
     for leftover in folder.parent.glob(f"{folder.name}.part-*"):  # of a process that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
     try:
         log = folder.with_suffix(".log")
-        code = _run_ivy(part, log, say)
+        code = _run_ivy(jars, part, log, say)
         names = sorted(jar.name for jar in part.glob("*.jar"))
-        missing = [p for p in packages() if "-".join(p.split(":")[1:]) + ".jar" not in names]
+        missing = [p for p in packages(jars) if "-".join(p.split(":")[1:]) + ".jar" not in names]
         if code != 0 or missing:
-            raise _unreachable(folder, log)
+            raise _unreachable(jars, folder, log)
         (part / MARKER).write_text("\n".join(names), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # one that lost a jar since it was complete
         part.rename(folder)
@@ -142,14 +157,14 @@ def _fetch(folder: Path, say: Progress) -> None:
     say(f"{len(names)} jars are in {folder}")
 
 
-def _run_ivy(part: Path, log: Path, say: Progress) -> int:
+def _run_ivy(jars: JarSet, part: Path, log: Path, say: Progress) -> int:
     ivy = next(iter((pyspark_folder() / "jars").glob("ivy-*.jar")), None)
     if ivy is None:
         raise ConfigurationError("The installed PySpark has no Ivy jar.", hint="Reinstall pyspark==4.2.0.")
     settings = os.environ.get("LAKEWRIGHT_IVY_SETTINGS")
     command = [str(find_java().command), *TIMEOUTS, *_proxy_options(), "-jar", str(ivy)]
     command += ["-settings", settings] if settings else []
-    command += ["-ivy", str(DESCRIPTOR), "-confs", "default", "-cache", str(cache_folder() / "ivy")]
+    command += ["-ivy", str(jars.descriptor), "-confs", "default", "-cache", str(cache_folder() / "ivy")]
     command += ["-types", "jar", "bundle", "-retrieve", f"{part}/{PATTERN}"]
     with (
         log.open("w", encoding="utf-8") as record,
@@ -171,10 +186,10 @@ def _proxy_options() -> list[str]:
     return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
 
 
-def _unreachable(folder: Path, log: Path) -> TargetError:
-    coordinates = "".join(f"\n  {package}" for package in packages())
+def _unreachable(jars: JarSet, folder: Path, log: Path) -> TargetError:
+    coordinates = "".join(f"\n  {package}" for package in packages(jars))
     return TargetError(
-        f"The jars that Spark needs could not be fetched; nothing was left behind. They are:{coordinates}",
+        f"The jars that {jars.purpose} could not be fetched; nothing was left behind. They are:{coordinates}",
         hint=(
             "Repeat the command with network access; or set LAKEWRIGHT_IVY_SETTINGS to an Ivy settings file "
             f"that names your own Maven repository; or copy the folder\n  {folder}\nfrom a machine that has "

@@ -1,7 +1,8 @@
 """The pytest plug-in that comes with the package.
 
 Fixtures: ``spark`` (one small session per test process), ``lake_folder`` (an empty place for tables), ``project``
-(a function that writes files into a temporary project and opens it).
+(a function that writes files into a temporary project and opens it); ``postgres`` and ``kafka`` of
+`lakewright.testing.services` (real ones, started once per test run).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from lakewright.pipelines.project import Project
 
 __all__ = ["lake_folder", "project", "spark"]
+
+pytest_plugins = ["lakewright.testing.services"]
 
 ProjectMaker = Callable[..., "Project"]
 
@@ -38,7 +41,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from lakewright.runtime.settings import Target
 
     folder = tmp_path_factory.mktemp("spark")
-    target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True)
+    # Planning anew while a query runs pays for itself on large data; on a few rows it is a fifth of a small write.
+    plain = {"spark.sql.adaptive.enabled": "false"}
+    target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True, spark=plain)
     session = local_session(target, "tests")
     yield session
     stop_session(session)

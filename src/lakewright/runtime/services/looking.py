@@ -1,0 +1,53 @@
+"""How a service stands, found by asking it. Looking waits for nobody and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakewright.runtime.services import processes
+from lakewright.runtime.services.contract import NotReadyError, Service, ServiceStatus, require_packages
+from lakewright.runtime.services.state import Place, State
+
+__all__ = ["describe", "look"]
+
+
+def look(folder: Path, service: Service) -> ServiceStatus:
+    """The service below ``folder``: its state file, its process and, where that runs, its answer."""
+    place = Place(folder / service.name)
+    state = place.load()
+    if state is None or state.process is None or not processes.is_running(state.process):
+        return describe(place, service, state, None, None)
+    require_packages([service])
+    try:
+        return describe(place, service, state, service.ask(place, state), None)
+    except NotReadyError as error:
+        return describe(place, service, state, None, str(error).splitlines()[0])
+
+
+def describe(
+    place: Place, service: Service, state: State | None, answered: str | None, silence: str | None
+) -> ServiceStatus:
+    """What is known in one object; ``answered`` is the version it told, ``silence`` what came instead."""
+    process = None if state is None else state.process
+    running = process is not None and (answered is not None or silence is not None)
+    note = silence
+    if process is not None and not running:
+        note = f"process {process.pid} is gone; `lakewright services up {service.name}` starts it again on its data"
+    return ServiceStatus(
+        name=service.name,
+        title=service.title,
+        state=(
+            "absent" if state is None
+            else "stopped" if process is None
+            else "running" if answered is not None
+            else "not ready" if silence is not None
+            else "died"
+        ),
+        version=answered or (None if state is None else state.version),
+        port=None if state is None else state.ports.get(service.port_names[0]),
+        pid=process.pid if process is not None and running else None,
+        address=None if state is None or not state.ports else service.address(place, state),
+        data=place.data,
+        log=place.log,
+        note=note,
+    )  # fmt: skip

