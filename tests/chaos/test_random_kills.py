@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,13 @@ def content(project: Project) -> dict[str, list[str]]:
     return {name: sorted(map(str, project.lake.read(name).collect())) for name in TABLES}
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+RUN = ("run", "--at", "2026-01-05")
+AGAIN = ("backfill", "--from", "2026-01-01", "--to", "2026-01-04")
+
+
+def start(folder: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-05", "--quiet"],
+        [sys.executable, "-m", "lakewright", *words, "--quiet"],
         cwd=folder,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
@@ -66,22 +71,21 @@ def test_random_kills_leave_the_tables_of_an_undisturbed_run(spark, tmp_path):
         for error in project.run(at="2026-01-05").errors:
             raise error
         expected = content(project)
-    done = 0
+    done, late, words = 0, False, RUN
     while done < kills:
-        child = start(wild)
+        child = start(wild, words)
         try:
-            child.wait(timeout=chance.uniform(3, 25))
+            # Up to 6 s it only starts.
+            assert child.wait(timeout=chance.uniform(6, 25)) == 0
         except subprocess.TimeoutExpired:
             kill(child, chance.choice(["group", "python", "jvm"]))
             done += 1
-            continue
-        # It got through: take something away from it, so that there is work to kill again.
-        with Project(wild, spark=spark) as project:
-            name = chance.choice(["clean_visits", "daily_pages", "daily_countries"])
-            project.backfill("2026-01-01", "2026-01-02", select=[name], at="2026-01-05")
-        if done >= kills // 2:
+        else:
+            # It got through: from now on it repeats, so that there is always something to kill.
+            words = AGAIN
+        if done >= kills // 2 and not late:
             deliver_late(wild)
-    deliver_late(wild)
+            late, words = True, RUN
     with Project(wild, spark=spark) as project:
         for error in project.run(at="2026-01-05").errors:
             raise error

@@ -178,6 +178,7 @@ def test_options_reach_the_project(lakewright: Lakewright, run_ends_with: Any):
         "parallel": 3,
         "wait_seconds": 5.0,
         "sample": 0.01,
+        "empty": False,
     }
 
 

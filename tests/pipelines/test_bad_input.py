@@ -13,7 +13,7 @@ from lakewright.errors import (
     StepFailed,
     UnknownNameError,
 )
-from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
+from tests.pipelines.shop import GUARDED, land, ok, order, orders_project, rows_of
 
 
 def test_an_empty_landing_folder_is_no_arrival_and_no_error(project):
@@ -154,18 +154,6 @@ def test_a_recorded_file_that_vanished_is_told_and_nothing_is_written(project):
     summary = shop.run(at="2026-01-02")
     assert "d1.json" in str(summary.errors[0])
     assert not shop.lake.log("orders").exists()
-
-
-def test_somebody_elses_commit_makes_readers_stale_and_is_told(project, spark):
-    shop = project(orders_project())
-    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
-    ok(shop.run(at="2026-01-02"))
-    path = shop.lake.resolve("clean")
-    spark.sql(f"UPDATE delta.`{path}` SET amount = 100")
-    summary = ok(shop.run(at="2026-01-02"))
-    assert ("daily", "2026-01-01") in made(summary)
-    assert rows_of(shop, "daily", "amount")[0]["amount"] == 100
-    assert "Somebody else wrote" in shop.store.findings.latest("clean")[0].message
 
 
 def test_a_second_run_of_the_same_pipeline_is_refused(project):

@@ -8,13 +8,15 @@ from lakewright.failpoints import FailpointReached, arm
 from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
 
 
+def two_days(shop):
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order(None, "2026-01-01T11:00:00Z")])
+    land(shop.folder, "d2.json", [order("c", "2026-01-02T10:00:00Z", 1)])
+    ok(shop.run(at="2026-01-03"))
+
+
 @pytest.fixture
-def shop(project):
-    opened = project(orders_project(GUARDED))
-    land(opened.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order(None, "2026-01-01T11:00:00Z")])
-    land(opened.folder, "d2.json", [order("c", "2026-01-02T10:00:00Z", 1)])
-    ok(opened.run(at="2026-01-03"))
-    return opened
+def shop(prepared):
+    return prepared("two days and a dead letter", orders_project(GUARDED), two_days)
 
 
 def forget_store(shop, project):

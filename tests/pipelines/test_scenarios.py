@@ -8,15 +8,17 @@ from lakewright.errors import SchemaChangeError
 from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
 
 
+def two_days(shop):
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 7)])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "d2.json", [order("c", "2026-01-02T10:00:00Z", 1)])
+    ok(shop.run(at="2026-01-03"))
+
+
 @pytest.fixture
-def shop(project):
+def shop(prepared):
     """A shop with two days of orders, made."""
-    opened = project(orders_project(GUARDED))
-    land(opened.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 7)])
-    ok(opened.run(at="2026-01-02"))
-    land(opened.folder, "d2.json", [order("c", "2026-01-02T10:00:00Z", 1)])
-    ok(opened.run(at="2026-01-03"))
-    return opened
+    return prepared("two guarded days", orders_project(GUARDED), two_days)
 
 
 def test_a_late_order_is_repaired_where_it_belongs_and_nowhere_else(shop):

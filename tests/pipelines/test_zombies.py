@@ -13,14 +13,16 @@ from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 ELSEWHERE = Owner("elsewhere:1", "elsewhere", 1, "long ago")
 
 
+def two_days(shop):
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5)])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "d2.json", [order("b", "2026-01-02T10:00:00Z", 1)])
+    ok(shop.run(at="2026-01-03"))
+
+
 @pytest.fixture
-def shop(project):
-    opened = project(orders_project())
-    land(opened.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5)])
-    ok(opened.run(at="2026-01-02"))
-    land(opened.folder, "d2.json", [order("b", "2026-01-02T10:00:00Z", 1)])
-    ok(opened.run(at="2026-01-03"))
-    return opened
+def shop(prepared):
+    return prepared("two days", orders_project(), two_days)
 
 
 def fall_asleep(shop, slice_id: str) -> int:

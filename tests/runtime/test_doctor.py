@@ -7,7 +7,7 @@ import pytest
 
 from lakewright.runtime import doctor
 from lakewright.runtime.doctor import Check, checks
-from lakewright.runtime.settings import Settings, Target
+from lakewright.runtime.settings import Settings, Target, load_settings
 
 
 def settings_with(folder: Path, **options: object) -> Settings:
@@ -67,3 +67,15 @@ def test_a_store_that_does_not_answer_fails_without_showing_the_password(tmp_pat
 def test_an_object_store_without_a_log_store_is_warned_of(tmp_path: Path) -> None:
     assert named("Lake", checks(settings_with(tmp_path, lake="s3a://b/lake"))).state == "warn"
     assert named("Lake", checks(settings_with(tmp_path, lake="s3a://b/lake", logstore="X"))).state == "ok"
+
+
+def test_an_upstream_is_only_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "lakewright.toml").write_text(
+        '[targets.dev]\nupstream = "prod"\n[targets.prod]\nlake = "prod/lake"\nstore = "prod/store.db"\n'
+    )
+    settings = load_settings(tmp_path, environ={})
+    found = named("Upstream", checks(settings))
+    assert (found.state, found.cure) == ("warn", "lakewright run --target prod")
+    assert not (tmp_path / "prod").exists()
+    (tmp_path / "prod" / "lake" / "bronze").mkdir(parents=True)
+    assert named("Upstream", checks(settings)).state == "ok"

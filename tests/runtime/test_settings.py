@@ -85,13 +85,30 @@ def test_spark_settings_may_be_quoted_or_dotted(tmp_path: Path) -> None:
     }
 
 
-def test_the_upstream_is_another_target_of_the_file(tmp_path: Path) -> None:
-    project(tmp_path, '[targets.dev]\nupstream = "prod"\n[targets.prod]\nlake = "/lake"')
-    upstream = load_settings(tmp_path, environ={}).upstream
-    assert upstream is not None
-    assert upstream.lake == "/lake"
-    project(tmp_path, '[targets.dev]\nupstream = "prd"\n[targets.prod]')
+def test_the_upstreams_are_other_targets_of_the_file_the_nearest_first(tmp_path: Path) -> None:
+    staging = '[targets.staging]\nlake = "/staging"\nstore = "/staging.db"\nupstream = "prod"\n'
+    prod = '[targets.prod]\nlake = "/lake"\nstore = "/prod.db"\n'
+    project(tmp_path, f'[targets.dev]\nupstream = "staging"\n{staging}{prod}')
+    settings = load_settings(tmp_path, environ={})
+    assert [target.name for target in settings.upstreams] == ["staging", "prod"]
+    trial = settings.scratch("sample")
+    assert [target.name for target in trial.upstreams] == ["dev", "staging", "prod"]
+    assert trial.target.lake == str(tmp_path / ".lakewright" / "sample" / "lake")
     with pytest.raises(UnknownNameError, match="Did you mean 'prod'"):
+        load_settings(tmp_path, environ={"LAKEWRIGHT_UPSTREAM": "prd"})
+
+
+@pytest.mark.parametrize(
+    ("dev", "word"),
+    [
+        ('upstream = "dev"', "has the lake and the store of 'dev'"),
+        ('upstream = "prod"', "has the store of 'dev'"),
+        ('upstream = "prod"\nlake = "/lake"\nstore = "/dev.db"', "has the lake of 'dev'"),
+    ],
+)
+def test_an_upstream_that_is_not_another_place_is_refused(tmp_path: Path, dev: str, word: str) -> None:
+    project(tmp_path, f'[targets.dev]\n{dev}\n[targets.prod]\nlake = "/lake"\n')
+    with pytest.raises(ConfigurationError, match=word):
         load_settings(tmp_path, environ={})
 
 

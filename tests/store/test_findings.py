@@ -28,3 +28,12 @@ def test_the_latest_findings_are_chosen_by_dataset_run_and_number(store: Store) 
 def test_nothing_found_is_nothing_written(store: Store) -> None:
     store.findings.add([], run_id="r1", now=NOW)
     assert store.findings.latest() == []
+
+
+def test_a_finding_of_no_run_waits_until_one_tells_it(store: Store) -> None:
+    store.findings.add([SKEW, EMPTY], run_id=None, now=NOW)
+    assert [finding.dataset for finding in store.findings.waiting("skew")] == ["visits"]
+    assert [finding.dataset for finding in store.findings.tell("skew", run_id="r1")] == ["visits"]
+    assert store.findings.waiting("skew") == []
+    assert [finding.dataset for finding in store.findings.latest(run_id="r1")] == ["visits"]
+    assert len(store.findings.waiting("volume")) == 1

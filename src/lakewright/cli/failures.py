@@ -45,9 +45,11 @@ def describe(error: BaseException) -> Failure:
 
 def first_line(error: BaseException) -> str:
     """The first line of a message that says something; Spark puts plans and stack traces below it."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith(_FROM_JAVA)), type(error).__name__)
 
 
+_FROM_JAVA = "An error occurred while calling"
 _LOOK_CLOSER = "The same command with --debug shows where it happened."
 
 

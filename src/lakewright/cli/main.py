@@ -69,6 +69,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+services = typer.Typer(cls=Commands)
 store = typer.Typer(cls=Commands)
 spark = typer.Typer(cls=Commands)
 
@@ -96,6 +97,11 @@ def root(
         typer.echo(context.get_help())
 
 
+@services.callback()
+def look_after_services() -> None:
+    """Start and stop PostgreSQL and Kafka for development and tests."""
+
+
 @store.callback()
 def look_after_the_store() -> None:
     """Look after the control store."""
@@ -106,6 +112,7 @@ def tell_about_spark() -> None:
     """Tell what a Spark cluster needs."""
 
 
+app.add_typer(services, name="services", epilog="Example: lakewright services up")
 app.add_typer(store, name="store", epilog="Example: lakewright store rebuild")
 app.add_typer(spark, name="spark", epilog="Example: lakewright spark packages")
 

@@ -12,7 +12,7 @@ from lakewright.cli.screen import Screen
 if TYPE_CHECKING:  # `--help` loads neither the pipelines nor what they stand on
     from lakewright.pipelines.decide import DatasetPlan
     from lakewright.pipelines.graph import Graph
-    from lakewright.pipelines.project import Plan
+    from lakewright.pipelines.planning import Plan
 
 __all__ = ["plan", "plan_as_json", "run_command", "show_plan"]
 
@@ -50,7 +50,10 @@ def plan_as_json(found: Plan, graph: Graph) -> dict[str, Any]:
     """The plan with stable keys."""
     return {
         "run_time": found.run_time.isoformat(),
-        "datasets": [_dataset_as_json(one, graph) for one in found.datasets],
+        "datasets": [
+            {**_dataset_as_json(one, graph), "read_from": found.read_from.get(one.dataset.name)}
+            for one in found.datasets
+        ],
         "warnings": list(found.warnings),
         "to_make": sum(len(one.to_make) for one in found.datasets),
         "error": None,

@@ -11,7 +11,7 @@ from rich.tree import Tree
 from lakewright.pipelines.decide import DatasetPlan, SliceState
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
-from lakewright.pipelines.project import Plan
+from lakewright.pipelines.planning import Plan
 
 __all__ = ["plan_tree", "state_lines"]
 
@@ -28,7 +28,10 @@ def plan_tree(plan: Plan, graph: Graph) -> Tree:
         above = [graph.owners.get(given.dataset, given.dataset) for given in one.dataset.inputs]
         parent = next((name for name in above if name in shown and name != one.dataset.name), None)
         branch = root if parent is None else branches[parent]
-        branches[one.dataset.name] = branch.add(_label(one, parent))
+        branches[one.dataset.name] = branch.add(_label(one, parent, plan))
+        if one.dataset.name in plan.read_from:
+            branches[one.dataset.name].add(Text(f"read from {plan.read_from[one.dataset.name]}", style="dim"))
+            continue
         for line, style in state_lines(one):
             branches[one.dataset.name].add(Text(line, style=style))
     return root
@@ -68,14 +71,15 @@ def _status(state: SliceState) -> str:
     return state.status if state.make or state.status == "waiting" else f"{state.status} (not made now)"
 
 
-def _label(one: DatasetPlan, parent: str | None) -> Text:
+def _label(one: DatasetPlan, parent: str | None, plan: Plan) -> Text:
     dataset = one.dataset
     label = Text(dataset.name, style="bold")
     label.append(f"  {dataset.layer}, {_cut(one.slicing)}, {_how(dataset)}", style="not bold")
     others = [given.dataset for given in dataset.inputs if given.dataset not in (parent, dataset.name)]
     if others:
         also = "also reads" if parent is not None else "reads"
-        label.append(f"  ({also} {', '.join(others)})", style="not bold dim")
+        told = [f"{name} from {plan.read_from[name]}" if name in plan.read_from else name for name in others]
+        label.append(f"  ({also} {', '.join(told)})", style="not bold dim")
     return label
 
 

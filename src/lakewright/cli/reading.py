@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,11 +33,12 @@ def show(
 ) -> None:
     """Show the first rows of a dataset, without the columns of the system."""
     with open_project(screen) as project:
-        known = [*project.graph.owners, *project.lake.names(), *_VIEWS]
+        known = [*project.graph.owners, *project.graph.adopted, *_VIEWS]
         if dataset not in known:
             raise UnknownNameError("dataset", dataset, set(known))
         screen.say("Starting Spark ...", "dim")
-        show_frame(screen, project.show(dataset, limit=limit + 1), limit=limit, form=form)
+        with _files_there(dataset):
+            show_frame(screen, project.show(dataset, limit=limit + 1), limit=limit, form=form)
 
 
 def sql(
@@ -49,14 +52,29 @@ def sql(
     """Run a query over the project's datasets. It only reads."""
     refuse_writes(query)
     with open_project(screen) as project:
-        known = {*project.graph.owners, *project.lake.names(), *_VIEWS}
+        known = {*project.graph.owners, *project.graph.adopted, *_VIEWS}
         screen.say("Starting Spark ...", "dim")
         try:
-            show_frame(screen, project.sql(query), limit=limit, form=form)
+            with _files_there("The query"):
+                show_frame(screen, project.sql(query), limit=limit, form=form)
         except Exception as error:
             if not type(error).__module__.startswith("pyspark.errors"):
                 raise
             raise _explained(error, known, project) from error
+
+
+@contextmanager
+def _files_there(what: str) -> Iterator[None]:
+    """Tell in words of a data file that somebody has deleted."""
+    try:
+        yield
+    except Exception as error:
+        from lakewright.lake.delta_errors import explain_gone_file
+
+        explained = explain_gone_file(error, dataset=what)
+        if explained is None:
+            raise
+        raise explained from error
 
 
 def refuse_writes(query: str) -> None:

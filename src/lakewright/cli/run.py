@@ -29,11 +29,18 @@ def run(
     wait: Wait = 0.0,
     parallel: Parallel = None,
     sample: Annotated[
-        str | None, typer.Option("--sample", metavar="SHARE", help="Read only a part of each input: 1% or 0.01.")
+        str | None,
+        typer.Option("--sample", metavar="SHARE", help="Try it on a part of the rows, in a lake of its own: 1%."),
     ] = None,
+    empty: Annotated[
+        bool, flag("--empty", help="Try it on no rows, in a lake of its own: checks columns, types, SQL and contracts.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Take what is new, then make what is due, missing or late.
+
+    With --sample or --empty nothing of the lake and the store changes: what is made lies in .lakewright/sample or
+    .lakewright/empty until the next such run.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or project, 3 a guard refused, 130 interrupted.
     """
@@ -55,6 +62,7 @@ def run(
                 parallel=parallel,
                 wait_seconds=wait,
                 sample=share,
+                empty=empty,
             )
         report(screen, summary, project.graph)
 

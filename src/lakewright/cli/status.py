@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakewright.cli.opening import open_existing_store
+from lakewright.cli.opening import open_existing_store, settings_of
 from lakewright.cli.screen import Screen
 from lakewright.cli.tables import plain_table
 from lakewright.model.times import utc_now
@@ -28,11 +29,25 @@ def status(screen: Screen) -> None:
             return
         from lakewright.pipelines.status import read_status
 
-        found = read_status(store, utc_now())
+        found = _with_origins(screen, read_status(store, utc_now()), store.origins.all())
     if screen.as_json:
         screen.show_json(_as_json(found))
     else:
         _show(screen, found)
+
+
+def _with_origins(screen: Screen, found: Status, origins: Mapping[str, str]) -> Status:
+    """The same, with a note at each dataset that is read from another target."""
+    if not any(origins.values()):
+        return found
+    targets = settings_of(screen).targets.values()
+    names = {str(target.lake_path or target.lake): target.name for target in targets}
+    read_from = {name: names.get(place, place) for name, place in origins.items() if place}
+    noted = [
+        replace(one, note=f"read from {read_from[one.name]}") if one.name in read_from else one
+        for one in found.datasets
+    ]
+    return replace(found, datasets=noted)
 
 
 _EMPTY: dict[str, Any] = {"datasets": [], "runs": [], "leases": [], "open_steps": [], "findings": [], "error": None}

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 from lakewright.errors import InputError, LakewrightError, SchemaChangeError, TargetError
 
-__all__ = ["OUTSIDE_SLICE", "explain_write_error", "is_transient", "root_message"]
+__all__ = [
+    "OUTSIDE_SLICE",
+    "explain_gone_file",
+    "explain_gone_version",
+    "explain_write_error",
+    "is_transient",
+    "root_message",
+]
 
 OUTSIDE_SLICE = "a row lies outside the slice:"
 """How a row that fails on its way to the write says so."""
@@ -27,6 +35,9 @@ _TRANSIENT = (
     "ConnectionResetError",
     "timed out",
 )
+_GONE_FILE = ("DELTA_FILE_NOT_FOUND", "FILE_NOT_EXIST", "Not all files from version")
+_GONE_VERSION = ("DELTA_VERSION_NOT_FOUND", "DELTA_UNSUPPORTED_TIME_TRAVEL")
+_FILE = re.compile(r"(?:file:)?/\S+?\.parquet")
 _SQLSTATE = re.compile(r"SQLSTATE:? ?\(?(08|40|53|57)[0-9A-Z]{3}")
 
 
@@ -76,13 +87,32 @@ def explain_write_error(
         )
     if "DELTA_FAILED_TO_MERGE_FIELDS" in text or "DELTA_METADATA_MISMATCH" in text:
         return SchemaChangeError(f"{dataset}: the rows do not fit the table {path}: {_first_line(text)}")
-    if "DELTA_FILE_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FAILED_READ_FILE.FILE_NOT_EXIST" in text:
-        return TargetError(
-            f"{dataset}: a data file that the log names is gone: {_first_line(text)}",
-            hint="Somebody deleted or vacuumed files of a table. Restore them, or make the slice again from its "
-            "inputs with `lakewright backfill`.",
-        )
-    return None
+    return explain_gone_file(error, dataset=dataset, effect=" Nothing was written.")
+
+
+def explain_gone_file(error: BaseException, *, dataset: str, effect: str = "") -> TargetError | None:
+    """For a read or write that met a table whose files somebody has deleted; None for any other failure."""
+    text = root_message(error)
+    if not any(sign in text for sign in _GONE_FILE):
+        return None
+    found = _FILE.search(text)
+    which = "a data file that the log names" if found is None else re.sub(r"^file:/+", "/", unquote(found.group(0)))
+    return TargetError(
+        f"{dataset}: {which} is gone.{effect}",
+        hint="Somebody deleted or vacuumed files of a table. Bring them back, go back to a version that is whole with "
+        "`lakewright rollback`, or make the slice again from its inputs with `lakewright backfill`.",
+    )
+
+
+def explain_gone_version(error: BaseException, *, dataset: str, version: int) -> TargetError | None:
+    """For a version that the log can no longer give: it was cleaned, or its retention has passed."""
+    text = root_message(error)
+    if not any(sign in text for sign in _GONE_VERSION):
+        return None
+    return TargetError(
+        f"{dataset}: version {version} can no longer be read: {_plain(_first_line(text))} Nothing was written.",
+        hint=f"Read a newer version. `history` on {dataset} keeps versions for longer, from now on.",
+    )
 
 
 def root_message(error: BaseException) -> str:
@@ -102,3 +132,12 @@ def root_message(error: BaseException) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+
+
+def _plain(line: str) -> str:
+    """A line of Delta's without its codes.
+
+    >>> _plain("[DELTA_VERSION_NOT_FOUND] Cannot time travel to version 0. SQLSTATE: 22003")
+    'Cannot time travel to version 0.'
+    """
+    return re.sub(r"^\[[\w.]+\] | SQLSTATE: \w+.*$", "", line)

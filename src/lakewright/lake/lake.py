@@ -1,7 +1,8 @@
 """Lake: a root, the names of its datasets, and the sessions that read and write it.
 
 A name resolves here and nowhere else. Reads are pinned to a version, since a frame without one would be read
-anew at each action, perhaps in another state.
+anew at each action, perhaps in another state. A table that is borrowed from another lake can be read and never
+opened for writing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
-from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.errors import ConfigurationError, TargetError, UnknownNameError
+from lakewright.lake.delta_errors import explain_gone_version
 from lakewright.lake.locks import TableLocks
 from lakewright.lake.log import DeltaLog, local_path
 from lakewright.lake.tables import AttemptTable
@@ -38,7 +41,7 @@ _INHERITED = (
 
 
 class Lake:
-    """All tables under one root, and those adopted from elsewhere."""
+    """All tables under one root, those adopted from elsewhere, and those borrowed from another lake."""
 
     def __init__(self, root: str, spark: Callable[[], SparkSession]) -> None:
         local = local_path(root)
@@ -47,6 +50,7 @@ class Lake:
         self._spark = spark
         self._layers: dict[str, str] = {}
         self._adopted = self._read_adopted()
+        self._borrowed: dict[str, str] = {}
         self._threads = threading.local()
         self.locks = TableLocks(None if self.local is None else self.local / SYSTEM_FOLDER / "locks")
 
@@ -54,8 +58,32 @@ class Lake:
         """Tell the lake which datasets there are, and in which layer each lies."""
         self._layers.update(layers)
 
+    def borrow(self, paths: Mapping[str, str]) -> None:
+        """Read these names where they lie in another lake, and all others here; what was borrowed before goes back."""
+        self._borrowed = dict(paths)
+
+    @property
+    def borrowed(self) -> frozenset[str]:
+        """The names that are read from another lake."""
+        return frozenset(self._borrowed)
+
+    def is_declared(self, name: str) -> bool:
+        """Whether the project makes this dataset here: not one that is only adopted, or borrowed."""
+        return name in self._layers and name not in self._borrowed
+
     def resolve(self, name: str) -> str:
-        """The path of a dataset's table."""
+        """The path of a dataset's table: where it is read, and, unless it is borrowed, written."""
+        return self._borrowed.get(name) or self._own_path(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether a name was declared or adopted here."""
+        return name in self._layers or name in self._adopted
+
+    def has(self, name: str) -> bool:
+        """Whether a dataset has a table here, whatever is borrowed."""
+        return self._log(self._own_path(name)).exists()
+
+    def _own_path(self, name: str) -> str:
         if name in self._adopted:
             return self._adopted[name]
         if name.startswith(f"{SYSTEM_FOLDER}/"):
@@ -65,11 +93,14 @@ class Lake:
         return f"{self.root}/{self._layers[name]}/{name}"
 
     def names(self) -> list[str]:
-        return sorted({*self._layers, *self._adopted})
+        return sorted({*self._layers, *self._adopted, *self._borrowed})
 
     def log(self, name: str) -> DeltaLog:
-        # Only a lake on an object store needs a session to read its logs.
-        return DeltaLog(self.resolve(name), None if self.local is not None else self._spark())
+        return self._log(self.resolve(name))
+
+    def _log(self, path: str) -> DeltaLog:
+        # Only a table on an object store needs a session to read its log.
+        return DeltaLog(path, None if local_path(path) is not None else self._spark())
 
     def session(self) -> SparkSession:
         """This thread's own child session: identities are session settings, so no two threads share one."""
@@ -89,14 +120,13 @@ class Lake:
         return self.read_path(self.resolve(name), name=name, version=version, system_columns=system_columns)
 
     def read_path(self, path: str, *, name: str, version: int | None = None, system_columns: bool = False) -> DataFrame:
-        log = DeltaLog(path, None if self.local is not None else self._spark())
-        version = log.latest() if version is None else version
+        version = self._log(path).latest() if version is None else version
         if version is None:
             raise ConfigurationError(
                 f"The dataset '{name}' has no table yet.",
                 hint="`lakewright run` makes it; `lakewright plan` shows how.",
             )
-        frame = self.session().read.format("delta").option("versionAsOf", version).load(path)
+        frame = self._at(path, name, version)
         if system_columns:
             return frame
         columns = frame.columns
@@ -104,6 +134,23 @@ class Lake:
             # Rows without a usable event time are dead letters: in bronze they stay, to readers they do not count.
             frame = frame.where(f"{EVENT_COLUMN} IS NOT NULL")
         return frame.select(*[f"`{column}`" for column in business_columns(columns)])
+
+    def lost_files(self, name: str, version: int) -> list[str]:
+        """The data files of a version that are no longer there. Runs no job; an object store is not looked at."""
+        path = self.resolve(name)
+        if local_path(path) is None:
+            return []
+        files = self._at(path, name, version).inputFiles()
+        return [file for file in files if not os.path.exists(unquote(urlparse(file).path))]
+
+    def _at(self, path: str, name: str, version: int) -> DataFrame:
+        try:
+            return self.session().read.format("delta").option("versionAsOf", version).load(path)
+        except Exception as error:
+            explained = explain_gone_version(error, dataset=name, version=version)
+            if explained is None:
+                raise
+            raise explained from error
 
     def open(
         self,
@@ -114,6 +161,10 @@ class Lake:
         still_mine: Callable[[], bool] = lambda: True,
     ) -> AttemptTable:
         """A table to write to, under one attempt's identity."""
+        if name in self._borrowed:
+            raise TargetError(
+                f"{name} is read from {self._borrowed[name]}, which belongs to another target. Nothing was written."
+            )
         return AttemptTable(
             self.resolve(name),
             spark=self.session(),

@@ -6,6 +6,7 @@ that readers notice them, and a finding tells people.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lakewright.lake.lake import Lake
@@ -16,7 +17,10 @@ from lakewright.model.slices import WHOLE
 from lakewright.model.times import utc_now
 from lakewright.store import Store
 
-__all__ = ["harvest", "pin", "receipt_of", "unaccounted"]
+__all__ = ["FOREIGN", "harvest", "notice", "pin", "receipt_of", "unaccounted"]
+
+FOREIGN = "foreign commit"
+"""The subject of a finding that tells of a commit that is not ours."""
 
 _MAINTENANCE = ("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG")
 
@@ -24,8 +28,11 @@ _MAINTENANCE = ("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG")
 def pin(lake: Lake, store: Store, name: str) -> int | None:
     """The version of an input that a step reads: the newest one up to which every commit is accounted for.
 
-    While another run has a step of this dataset open, its commits are not counted yet and are not read.
+    While another run has a step of this dataset open, its commits are not counted yet and are not read. A table of
+    another target is read as it was when the run began.
     """
+    if name in lake.borrowed:
+        return store.receipts.last_version(name)
     earliest, latest = lake.log(name).bounds()
     if latest is None or earliest is None:
         return None
@@ -44,27 +51,35 @@ def unaccounted(lake: Lake, store: Store, name: str) -> list[int]:
     return [] if earliest is None or latest is None else store.receipts.gaps(name, earliest, latest)
 
 
-def harvest(lake: Lake, store: Store, name: str, versions: list[int]) -> list[Receipt]:
+def harvest(lake: Lake, store: Store, name: str, versions: Sequence[int]) -> list[Receipt]:
     """Index commits of a dataset that no receipt tells of."""
     receipts = [receipt_of(name, lake.log(name).commit(version)) for version in versions]
-    for receipt in receipts:
-        if receipt.kind == "foreign":
-            store.findings.add(
-                [
-                    Finding(
-                        dataset=name,
-                        subject="foreign commit",
-                        message=f"Somebody else wrote version {receipt.version} of {name}.",
-                        cure=f"Its readers are stale. If it was a mistake: `lakewright rollback {name} "
-                        f"--to {receipt.version - 1}`.",
-                        found_at=utc_now(),
-                    )
-                ],
-                run_id=None,
-                now=utc_now(),
-            )
+    if lake.is_declared(name):  # whoever keeps a table that is only adopted may write to it
+        told = [_finding(name, receipt) for receipt in receipts if receipt.kind == "foreign"]
+        store.findings.add(told, run_id=None, now=utc_now())
     store.receipts.add(receipts)
     return receipts
+
+
+def notice(lake: Lake, store: Store, names: Iterable[str]) -> None:
+    """Index what others have committed; commits of ours are left to recovery, and to ``pin``."""
+    for name in names:
+        unknown = unaccounted(lake, store, name)
+        if unknown and not store.steps.open_steps(name):
+            log = lake.log(name)
+            others = [v for v in unknown if Identity.from_json(log.commit(v).metadata) is None]
+            harvest(lake, store, name, others)
+
+
+def _finding(name: str, receipt: Receipt) -> Finding:
+    unseen = set(receipt.touched) == {None}
+    effect = "Its rows have no event cell, so no step reads them" if unseen else "Its readers are stale"
+    return Finding(
+        dataset=name,
+        subject=FOREIGN,
+        message=f"Somebody else wrote version {receipt.version} of {name}.",
+        cure=f"{effect}. If it was a mistake: `lakewright rollback {name} --to {receipt.version - 1}`.",
+    )
 
 
 def receipt_of(

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.columns import RECORD_COLUMNS, business_columns
 from lakewright.model.protocols import GuardContext, SideRows
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
 from lakewright.model.slices import EVENT_COLUMN, Slice
 from lakewright.model.times import Interval, cell_of, parse_duration
 from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.empty import no_rows
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.workshop import Attempt
+from lakewright.store import ELSEWHERE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +49,8 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     if isinstance(reference, Previous) and pin(shop.lake, shop.store, given.dataset) is None:
         nothing = _nothing_before(attempt, reference)
         return InputFrame(given, nothing, nothing, (), False, None, None, False)
+    if shop.sample == 0:
+        return _judged(attempt, given, reference, no_rows(attempt, given), None, None)
     version = _version(attempt, given, reference)
     attempt.inputs[given.dataset] = version
     frame = shop.lake.read(given.dataset, version=version, system_columns=True)
@@ -54,15 +58,32 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     if EVENT_COLUMN in columns:
         frame = frame.where(f"{EVENT_COLUMN} IS NOT NULL")
     frame = _cut(attempt, given, reference, frame, columns)
-    if shop.sample is not None:
-        frame = frame.sample(fraction=shop.sample, seed=7)
+    if shop.sample is not None and _comes_in(attempt, given, reference):
+        return _judged(attempt, given, reference, frame.sample(fraction=shop.sample, seed=7), None, None)
+    return _judged(attempt, given, reference, frame, *_counts(attempt, given, reference, version))
+
+
+def _comes_in(attempt: Attempt, given: Input, reference: Reference) -> bool:
+    """Whether an input is where rows enter a sample: what was made of the sample is small already, and a reference
+    is read whole, or hardly a row would find its match.
+    """
+    shop = attempt.shop
+    source = given.dataset in shop.graph.datasets and shop.graph[given.dataset].is_source
+    return isinstance(reference, SameSlice | Lookback) and (source or given.dataset in shop.lake.borrowed)
+
+
+def _judged(
+    attempt: Attempt, given: Input, reference: Reference, frame: DataFrame, rows: int | None, late: int | None
+) -> InputFrame:
+    """The input after its guards."""
     kept, drops = frame, False
+    columns = frame.columns
     sides: list[tuple[DataFrame, SideRows]] = []
     context = GuardContext(
-        dataset=dataset.name,
+        dataset=attempt.dataset.name,
         input=given.dataset,
         slice=attempt.slice,
-        run=shop.run,
+        run=attempt.shop.run,
         record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
     )
     for guard in given.guards:
@@ -71,8 +92,7 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
             sides.append((kept, guarded.side))
         kept = guarded.kept
         drops |= guarded.drops_duplicates
-    rows, late = _counts(attempt, given, reference, version)
-    visible = [f"`{name}`" for name in business_columns(frame.columns)]
+    visible = [f"`{name}`" for name in business_columns(columns)]
     return InputFrame(
         given, kept.select(*visible), frame, tuple(sides), drops, rows, late, isinstance(reference, SameSlice)
     )
@@ -94,13 +114,28 @@ def _version(attempt: Attempt, given: Input, reference: Reference) -> int:
     shop = attempt.shop
     if isinstance(reference, Pinned):
         first = shop.store.receipts.first(attempt.dataset.name, attempt.slice.id)
-        if first is not None and given.dataset in first.inputs:
-            return first.inputs[given.dataset]
+        if first is not None and (then := first.inputs.get(given.dataset, ELSEWHERE)) != ELSEWHERE:
+            return _still_there(attempt, given, then)
     version = pin(shop.lake, shop.store, given.dataset)
     if version is None:
         raise ConfigurationError(
             f"{attempt.dataset.name} reads {given.dataset}, which has no table yet.",
             hint=f"Nothing has arrived for it so far; `lakewright plan --select +{attempt.dataset.name}` shows why.",
+        )
+    return version
+
+
+def _still_there(attempt: Attempt, given: Input, version: int) -> int:
+    """The pinned version, if its files are: a read that fails half-way would not tell which version it wanted."""
+    if version == attempt.shop.lake.log(given.dataset).latest():
+        return version
+    if lost := attempt.shop.lake.lost_files(given.dataset, version):
+        raise TargetError(
+            f"{attempt.dataset.name}, slice {attempt.slice.id} reads {given.dataset} as it was at version {version}, "
+            f"and {len(lost)} of that version's files are gone: somebody deleted or vacuumed them. "
+            "Nothing was written.",
+            hint=f"Bring them back ({lost[0]}), or let the step read {given.dataset} as it is now: "
+            f"inputs={{'{given.parameter}': Whole()}}. `history` on {given.dataset} keeps versions for longer.",
         )
     return version
 
@@ -150,7 +185,7 @@ def _previous(attempt: Attempt) -> Slice | None:
 
 def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) -> tuple[int | None, int | None]:
     shop, slice_ = attempt.shop, attempt.slice
-    if shop.sample is not None or not isinstance(reference, SameSlice):
+    if not isinstance(reference, SameSlice):
         return None, None
     if slice_.kind == "whole":
         heads = shop.store.receipts.cells(given.dataset, upto=version)
@@ -168,7 +203,7 @@ def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) 
     first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
     rows = shop.store.receipts.rows_between(given.dataset, first, end, upto=version)
     before = shop.store.receipts.first(attempt.dataset.name, slice_.id)
-    if before is None or given.dataset not in before.inputs:
+    then = ELSEWHERE if before is None else before.inputs.get(given.dataset, ELSEWHERE)
+    if then == ELSEWHERE:
         return rows, 0
-    late = shop.store.receipts.rows_between(given.dataset, first, end, upto=version, after=before.inputs[given.dataset])
-    return rows, late
+    return rows, shop.store.receipts.rows_between(given.dataset, first, end, upto=version, after=then)

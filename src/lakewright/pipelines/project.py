@@ -6,34 +6,36 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.errors import ConfigurationError
 from lakewright.lake.interrupts import interrupt_tag
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS
 from lakewright.model.runs import Reason, Run
-from lakewright.model.slices import Slice
 from lakewright.model.times import Interval, parse_time, utc_now
+from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
-from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.code import code_hash
-from lakewright.pipelines.decide import DatasetPlan, Decider, Wish
-from lakewright.pipelines.definitions import Slicing
+from lakewright.pipelines.decide import Decider, Wish
+from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.harvest import FOREIGN, notice
 from lakewright.pipelines.keeper import keep
 from lakewright.pipelines.loading import load_pipelines
+from lakewright.pipelines.planning import Plan, plan_backfill, plan_run
 from lakewright.pipelines.progress import Listener, Note, RunSummary
 from lakewright.pipelines.rebuild import RebuildSummary, rebuild_store
 from lakewright.pipelines.recover import recover_dead_steps
 from lakewright.pipelines.rollback import RollbackSummary, roll_back, undo_stale_restores
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
-from lakewright.pipelines.take import look_for_new
+from lakewright.pipelines.scratch import clear_trial, trial_note, trial_settings
+from lakewright.pipelines.upstream import Upper, borrow, index, let_go, take_over
 from lakewright.pipelines.workshop import Workshop
 from lakewright.runtime.settings import Settings, load_settings
 from lakewright.store import Store, open_store
@@ -41,24 +43,9 @@ from lakewright.store import Store, open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Plan", "Project"]
+__all__ = ["Project"]
 
 _VIEWS = {"dead_letters": DEAD_LETTERS, "late_rows": LATE_ROWS}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would do now, dataset by dataset in order."""
-
-    datasets: tuple[DatasetPlan, ...]
-    run_time: datetime
-    warnings: tuple[str, ...] = ()
-
-    def __getitem__(self, name: str) -> DatasetPlan:
-        for found in self.datasets:
-            if found.dataset.name == name:
-                return found
-        raise UnknownNameError("dataset", name, [d.dataset.name for d in self.datasets])
 
 
 class Project:
@@ -76,6 +63,8 @@ class Project:
         self._given = spark
         self._started: SparkSession | None = None
         self._now = now
+        self._parent: Project | None = None
+        self._share: float | None = None
 
     @property
     def folder(self) -> Path:
@@ -90,12 +79,21 @@ class Project:
         return Lake(self.settings.target.lake, self.spark)
 
     @cached_property
+    def uppers(self) -> list[Upper]:
+        """The lakes of other targets from which this one reads what it has not made itself."""
+        return [Upper(target.name, Lake(target.lake, self.spark)) for target in self.settings.upstreams]
+
+    @cached_property
     def graph(self) -> Graph:
         pipelines = load_pipelines(self.folder, self.settings.pipelines)
         datasets = [dataset for pipeline in pipelines for dataset in pipeline.datasets]
-        graph = Graph(datasets, adopted=self.lake.names())
-        self.lake.declare({d.name: d.layer for d in datasets})
-        self.lake.declare({name: output.layer for d in datasets for name, output in d.outputs.items()})
+        if self._share == 0:
+            datasets = [allow_empty(dataset) for dataset in datasets]
+        lakes = [self.lake, *(upper.lake for upper in self.uppers)]
+        graph = Graph(datasets, adopted={name for lake in lakes for name in lake.names()})
+        for lake in lakes:
+            lake.declare({d.name: d.layer for d in datasets})
+            lake.declare({name: output.layer for d in datasets for name, output in d.outputs.items()})
         return graph
 
     @cached_property
@@ -104,6 +102,8 @@ class Project:
 
     def spark(self) -> SparkSession:
         """The session: the one that was given, or one made for the target."""
+        if self._parent is not None:
+            return self._parent.spark()
         if self._given is not None:
             from lakewright.runtime.session import check_session
 
@@ -135,29 +135,12 @@ class Project:
     # Deciding and doing
 
     def plan(self, select: Sequence[str] = (), *, at: str | date | datetime | None = None) -> Plan:
-        """What a run would do now, and why. Starts no Spark and changes nothing."""
+        """What a run would do now, and why. Changes no data, and starts no Spark where the tables are local; the store
+        may learn of commits that others have made.
+        """
         run_time = self._time(at)
-        names = self.graph.select(select)
         shop = self._shop(Run("plan", "plan", run_time), "plan")
-        decider = Decider(self.graph, self.store, self.codes)
-        wish = self._wish(run_time)
-        plans, warnings = [], []
-        for plan in decider.decide_all(names, wish):
-            name = plan.dataset.name
-            if plan.dataset.is_source:
-                try:
-                    found = look_for_new(shop, plan.dataset)
-                except Exception as error:
-                    warnings.append(f"{name}: {error}")
-                    found = None
-                plan = DatasetPlan(plan.dataset, plan.slicing, plan.states, plan.live, found.summary if found else "")
-            plans.append(plan)
-        plans = cascade(self.graph, plans)
-        for step in self.store.steps.open_steps():
-            warnings.append(
-                f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it."
-            )
-        return Plan(tuple(plans), run_time, tuple(warnings))
+        return plan_run(shop, self.uppers, self.graph.select(select), self._wish(run_time))
 
     def run(
         self,
@@ -171,19 +154,28 @@ class Project:
         parallel: int | None = None,
         wait_seconds: float = 0.0,
         sample: float | None = None,
+        empty: bool = False,
     ) -> RunSummary:
-        """Take what is new, then make what is due, missing or late."""
+        """Take what is new, then make what is due, missing or late.
+
+        With ``sample`` (a share of the rows) or ``empty`` (none of them) the project is tried out in a throw-away
+        lake beside the real one, of which nothing changes.
+        """
+        if sample is not None or empty:
+            if empty and sample is not None:
+                raise ConfigurationError("A run is on a sample or on no rows, not on both. Nothing was started.")
+            if again or slices:
+                raise ConfigurationError(
+                    "A run on a sample or on no rows begins with an empty lake of its own: there is nothing to repeat. "
+                    "Nothing was started."
+                )
+            return self._try_out(0.0 if empty else sample or 0.0, select, at, reason, listener, parallel)
         run_time = self._time(at)
         names = self.graph.select(select)
         wish = self._wish(run_time)
         if again:
-            wish = Wish(
-                run_time,
-                again=self._last_made(names, slices),
-                outdated=wish.outdated,
-                outdated_limit=wish.outdated_limit,
-            )
-        return self._run(names, wish, reason, listener, parallel, wait_seconds, sample=sample)
+            wish = replace(wish, again=wishes.again(self.graph, self.store, names, slices))
+        return self._run(names, wish, reason, listener, parallel, wait_seconds)
 
     def run_due(
         self,
@@ -232,26 +224,21 @@ class Project:
         run_time = self._time(at)
         span = None
         if start is not None:
-            first = parse_time(start)
-            last = parse_time(end) if end is not None else run_time
-            span = Interval(first, last)
-        chosen = self.graph.closure(self.graph.select(select), down=True) if select else set(self.graph.order)
-        names = [name for name in self.graph.order if name in chosen and (sources or not self.graph[name].is_source)]
-        again: dict[str, frozenset[str]] = {}
-        if sources and span is not None:
-            for name in names:
-                if self.graph[name].is_source:
-                    again[name] = self._arrivals_within(name, span)
-            for name in names:
-                follows = self.graph.slicing[name].follows
-                if follows in again:
-                    again[name] = again[follows]
-        return names, Wish(run_time, backfill=span, again=again, outdated=outdated)
+            span = Interval(parse_time(start), run_time if end is None else parse_time(end))
+        return wishes.backfill(
+            self.graph,
+            self.store,
+            run_time=run_time,
+            span=span,
+            select=select,
+            sources=sources,
+            outdated=outdated,
+        )
 
     def plan_backfill(self, names: Sequence[str], wish: Wish) -> Plan:
         """What a backfill would make; changes nothing."""
-        decider = Decider(self.graph, self.store, self.codes)
-        return Plan(tuple(decider.decide_all(names, wish)), wish.run_time)
+        shop = self._shop(Run("plan", "plan", wish.run_time), "plan")
+        return plan_backfill(shop, self.uppers, names, wish)
 
     def retry(
         self,
@@ -281,7 +268,6 @@ class Project:
         wait_seconds: float,
         *,
         take_new: bool = True,
-        sample: float | None = None,
     ) -> RunSummary:
         pipelines = {self.graph[name].pipeline: self.graph[name].settings.runs.queue for name in names}
         run = Run(new_run_id(self._now()), ",".join(sorted(pipelines)), wish.run_time, reason)
@@ -293,10 +279,12 @@ class Project:
             interrupt=lambda: self._interrupt(run),
             wait_seconds=wait_seconds,
         ) as keeper:
-            shop = self._shop(run, keeper.owner.owner_id, sample=sample)
+            shop = self._shop(run, keeper.owner.owner_id)
             self.store.runs.start(run, owner_id=keeper.owner.owner_id, options={"select": list(names)}, now=self._now())
             summary = RunSummary(run.run_id, state="failed")
+            claimed: list[str] = []
             try:
+                borrow(self.graph, self.lake, self.uppers, self.store)
                 notes = [
                     Note(
                         f"{dataset} {slice_id}: an earlier run died here; its commit was "
@@ -307,22 +295,55 @@ class Project:
                 ]
                 for name in undo_stale_restores(shop):
                     notes.append(Note(f"{name}: a restore by a process that had lost its lease was undone.", "warning"))
+                lent, claimed = take_over(shop, self.uppers, names)
+                if self._share != 0:
+                    index(shop, lent, names)
+                notice(self.lake, self.store, self.graph.owners.keys() - lent.keys())
+                if lent:
+                    notes.append(_read_elsewhere(self.graph, lent, names))
                 for note in notes:
                     listener(note)
-                decider = Decider(self.graph, self.store, self.codes)
+                decider = OneSliceEach if self._share == 0 else Decider
                 runner = Runner(
                     shop,
-                    decider,
+                    decider(self.graph, self.store, self.codes),
                     parallel=parallel or self.settings.target.parallel,
                     listener=listener,
                     stop=keeper.stop,
                     take_new=take_new,
                 )
-                summary = runner.run(names, wish)
+                # A source stays untaken as long as somebody else takes it, or nothing is to be read at all.
+                skipped = self.graph.datasets.keys() if self._share == 0 else lent.keys()
+                summary = runner.run([n for n in names if not (self.graph[n].is_source and n in skipped)], wish)
                 summary.notes[:0] = notes
+                for finding in self.store.findings.tell(FOREIGN, run_id=run.run_id):
+                    summary.notes.append(Note(f"{finding.message} {finding.cure}", "warning"))
+                    listener(summary.notes[-1])
             finally:
-                error = str(summary.errors[0]) if summary.errors else keeper.why or None
+                let_go(self.lake, self.store, claimed)
+                error = keeper.why or (str(summary.errors[0]) if summary.errors else None)
                 self.store.runs.finish(run.run_id, summary.state, now=self._now(), error=error, summary=_brief(summary))
+        return summary
+
+    def _try_out(
+        self,
+        share: float,
+        select: Sequence[str],
+        at: str | date | datetime | None,
+        reason: Reason,
+        listener: Listener,
+        parallel: int | None,
+    ) -> RunSummary:
+        """Run on a share of the rows that come in (0: none), on a throw-away target that reads from this one."""
+        target = self.settings.target
+        clear_trial(target, share)
+        with Project(self.folder, target=target.name, spark=self._given, now=self._now) as trial:
+            trial.settings = trial_settings(self.settings, share)
+            trial._parent, trial._share = self, share
+            names = trial.graph.select(select)
+            summary = trial._run(names, trial._wish(trial._time(at)), reason, listener, parallel, 0.0)
+        summary.notes.append(trial_note(target, share))
+        listener(summary.notes[-1])
         return summary
 
     # Repairing
@@ -331,6 +352,12 @@ class Project:
         """Bring a dataset (and its step's other outputs) back to a version; by default before its last run."""
         dataset = self.graph[name]
         with self._exclusive([dataset.pipeline]) as shop:
+            if name in self.lake.borrowed:
+                raise ConfigurationError(
+                    f"{name} is read from {self.lake.resolve(name)}, which belongs to another target. "
+                    "Nothing was changed.",
+                    hint="Roll it back there.",
+                )
             recover_dead_steps(shop)
             return roll_back(shop, dataset, to=to, dry_run=dry_run)
 
@@ -343,6 +370,8 @@ class Project:
     def adopt(self, path: str | Path, name: str) -> AdoptSummary:
         """Let a name stand for an existing Delta table."""
         declared = name in self.graph.datasets
+        if name in self.store.origins.all():
+            self.store.move([name], None)
         summary = adopt_table(self.lake, self.store, str(path), name, declared=declared)
         self.__dict__.pop("graph", None)
         return summary
@@ -358,12 +387,12 @@ class Project:
         """A dataset's rows, without system columns."""
         if name in _VIEWS:
             return self.lake.read(_VIEWS[name], system_columns=True).limit(limit)
-        self.graph  # noqa: B018  (declares the names)
+        self._open_lakes()
         return self.lake.read(name).limit(limit)
 
     def sql(self, query: str) -> DataFrame:
         """A query over the project's datasets by name, and ``dead_letters`` and ``late_rows``."""
-        self.graph  # noqa: B018
+        self._open_lakes()
         session = self.lake.session()
         for name in [*self.lake.names(), *self.graph.owners]:
             if self.lake.log(name).exists() and name in query:
@@ -375,6 +404,12 @@ class Project:
 
     # Inner
 
+    def _open_lakes(self) -> None:
+        """Let every name be read where its table lies."""
+        graph = self.graph
+        if self.uppers:
+            borrow(graph, self.lake, self.uppers, self.store)
+
     def _wish(self, run_time: datetime) -> Wish:
         target = self.settings.target
         return Wish(run_time, outdated=target.outdated == "run", outdated_limit=target.outdated_limit)
@@ -382,7 +417,7 @@ class Project:
     def _time(self, at: str | date | datetime | None) -> datetime:
         return self._now() if at is None else parse_time(at)
 
-    def _shop(self, run: Run, owner_id: str, *, sample: float | None = None) -> Workshop:
+    def _shop(self, run: Run, owner_id: str) -> Workshop:
         return Workshop(
             graph=self.graph,
             lake=self.lake,
@@ -392,41 +427,12 @@ class Project:
             project=self.folder,
             codes=self.codes,
             now=self._now,
-            sample=sample,
+            sample=self._share,
         )
 
-    def _last_made(self, names: Sequence[str], slices: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """What ``--again`` repeats: the slices named, or those that the last run that made something made."""
-        chosen = [name for name in names if not self.graph[name].is_source]
-        if slices:
-            asked = [Slice.parse(text) for text in slices]
-            kinds = {name: self.graph.slicing[name] for name in chosen}
-            return {
-                name: frozenset(one.id for one in asked if one.kind == cut.kind and _on_grid(one, cut))
-                for name, cut in kinds.items()
-            }
-        for run in self.store.runs.latest(limit=100):
-            made: dict[str, set[str]] = {}
-            for step in self.store.steps.of_run(run.run_id):
-                if step.state in ("ok", "recovered") and step.dataset in chosen:
-                    made.setdefault(step.dataset, set()).add(step.slice_id)
-            if made:
-                return {name: frozenset(found) for name, found in made.items()}
-        return {}
-
-    def _arrivals_within(self, name: str, span: Interval) -> frozenset[str]:
-        from lakewright.model.times import cell_interval
-
-        found = set()
-        for slice_id in self.store.receipts.live_slices(name):
-            receipt = self.store.receipts.live(name, slice_id)
-            cells = [] if receipt is None else [c for c in receipt.touched if c not in (None, "any")]
-            if not cells or any(cell_interval(c).overlaps(span) for c in cells if c is not None):
-                found.add(slice_id)
-        return frozenset(found)
-
     def _interrupt(self, run: Run) -> None:
-        session: Any = self._given or self._started
+        owner = self._parent or self
+        session: Any = owner._given or owner._started
         if session is not None:
             interrupt_tag(session, run.run_id)
 
@@ -436,6 +442,7 @@ class Project:
         run = Run(new_run_id(self._now()), ",".join(pipelines), self._now(), "manual")
         alone = dict.fromkeys(pipelines, 0)
         with keep(self.store, run, alone, now=self._now, interrupt=lambda: self._interrupt(run)) as keeper:
+            borrow(self.graph, self.lake, self.uppers, self.store)
             yield self._shop(run, keeper.owner.owner_id)
 
 
@@ -444,8 +451,13 @@ def new_run_id(now: datetime) -> str:
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
-def _on_grid(one: Slice, cut: Slicing) -> bool:
-    return one.kind != "event" or one.grid == cut.grid
+def _read_elsewhere(graph: Graph, lent: Mapping[str, Upper], names: Sequence[str]) -> Note:
+    """Which of the datasets that a run asks for come from other targets."""
+    asked = {*names, *(given.dataset for name in names for given in graph[name].inputs)}
+    by_target: dict[str, list[str]] = {}
+    for name in sorted(asked & lent.keys()):
+        by_target.setdefault(lent[name].target, []).append(name)
+    return Note("; ".join(f"read from {target}: {', '.join(found)}" for target, found in by_target.items()))
 
 
 def _brief(summary: RunSummary) -> dict[str, Any]:

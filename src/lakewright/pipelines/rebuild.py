@@ -46,6 +46,11 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
         ]
     )
     for name in shop.graph.owners:
+        if name in shop.lake.borrowed:
+            # The next run indexes what it reads from another target.
+            shop.store.receipts.forget(name)
+            shop.store.arrivals.forget(name)
+            continue
         if not shop.lake.log(name).exists():
             continue
         summary.datasets += 1
@@ -54,6 +59,11 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
         if name in shop.graph.datasets and shop.graph[name].is_source:
             shop.store.arrivals.forget(name)
             summary.arrivals += _arrivals(shop.graph, shop.lake, shop.store, name)
+    for name in shop.graph.owners:
+        first = shop.store.receipts.get(name, 0)
+        if first is not None and name not in shop.lake.borrowed:
+            # Whoever read it before it had a table here has read it from another target.
+            shop.store.receipts.unsettle(name, before=first.committed_at)
     return summary
 
 

@@ -73,8 +73,12 @@ def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_ru
         return summary
     with shop.attempt(dataset, WHOLE, attempt=1, reason=f"rollback to version {target}", whole=True) as current:
         _pin_inputs(current)
-        receipts = [_restore(current, name, version) for name, version in _private_versions(shop, dataset, log, target)]
-        receipts.append(_restore(current, dataset.name, target))
+        going_back = [*_private_versions(shop, dataset, log, target), (dataset.name, target)]
+        for name, version in going_back:
+            # Before the first of them is restored: either all outputs go back or none.
+            if lost := shop.lake.lost_files(name, version):
+                raise _gone(name, version, f"{len(lost)} of its files are gone, the first is {lost[0]}")
+        receipts = [_restore(current, name, version) for name, version in going_back]
         failpoint("restored")
         _finish(current, tuple(receipts))
     return summary
@@ -90,16 +94,20 @@ def _restore(current: Attempt, name: str, version: int) -> Receipt:
     try:
         commit = table.restore(version)
     except Exception as error:
-        if "DELTA_RESTORE" in str(error) or "MISSING" in str(error) or "FileNotFound" in str(error):
-            raise TargetError(
-                f"{name}: version {version} can no longer be restored: its files are gone (VACUUM, or the retention "
-                "passed). Nothing was changed.",
-                hint="Choose a newer version, or make the slices again with `lakewright backfill`.",
-            ) from error
+        if "DELTA_RESTORE" in str(error) or "MISSING" in str(error) or "Not all files" in str(error):
+            raise _gone(name, version, "its files are gone, or its retention has passed") from error
         raise
     if commit is None:
         raise TargetError(f"{name} is already as it was at version {version}.")
     return receipt_of(name, commit)
+
+
+def _gone(name: str, version: int, why: str) -> TargetError:
+    return TargetError(
+        f"{name}: version {version} can no longer be restored: {why}. Somebody ran VACUUM, or deleted them. "
+        "Nothing was changed.",
+        hint="Choose a newer version, or make the slices again with `lakewright backfill`.",
+    )
 
 
 def _finish(current: Attempt, receipts: tuple[Receipt, ...]) -> None:
@@ -158,6 +166,8 @@ def undo_stale_restores(shop: Workshop) -> list[str]:
     """
     undone = []
     for name, dataset in shop.graph.datasets.items():
+        if name in shop.lake.borrowed:
+            continue
         log = shop.lake.log(name)
         latest = log.latest()
         if latest is None or latest == shop.store.receipts.last_version(name):

@@ -54,6 +54,7 @@ def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
         return [*found, Check("Project", "warn", "no lakewright.toml here", "lakewright init NAME")]
     target = settings.target
     found += [Check("Project", "ok", f"{settings.name}, target {target.name}"), _store(target), _lake(target)]
+    found += [_upstream(upper) for upper in settings.upstreams]
     return [*found, _session(target)] if deep else found
 
 
@@ -132,6 +133,24 @@ def _lake(target: Target) -> Check:
             'Set logstore = "io.delta.storage.S3DynamoDBLogStore" in the target, or let one driver write.',
         )
     return Check("Lake", "ok", f"{target.lake} (not looked at; `doctor --deep` writes to it)")
+
+
+def _upstream(target: Target) -> Check:
+    """A lake that is only read: it need not take a file."""
+    folder = target.lake_path
+    if folder is None:
+        return Check("Upstream", "ok", f"{target.name}: {target.lake} (not looked at)")
+    try:
+        there = any(folder.iterdir())
+    except FileNotFoundError:
+        there = False
+    except OSError as error:
+        return Check("Upstream", "fail", f"{target.name}: {folder}: {error.strerror}", f"Give read rights on {folder}.")
+    if not there:
+        return Check(
+            "Upstream", "warn", f"{target.name}: no table in {folder} yet", f"lakewright run --target {target.name}"
+        )
+    return Check("Upstream", "ok", f"{target.name}: {folder}")
 
 
 def _writable(name: str, folder: Path, shown: str) -> Check:

@@ -131,9 +131,22 @@ class Settings(BaseModel):
         return self.file.parent
 
     @property
-    def upstream(self) -> Target | None:
-        """The target whose tables stand in for what this one has not made itself."""
-        return None if self.target.upstream is None else self.targets[self.target.upstream]
+    def upstreams(self) -> tuple[Target, ...]:
+        """The targets whose tables stand in for what this one has not made itself, the nearest first."""
+        found: list[Target] = []
+        at = self.target
+        while at.upstream is not None:
+            at = self.targets[at.upstream]
+            found.append(at)
+        return tuple(found)
+
+    def scratch(self, kind: str) -> Settings:
+        """The same project on a throw-away target under ``.lakewright/KIND``, which reads from the chosen one."""
+        folder = self.target.state / kind
+        place = {"lake": str(folder / "lake"), "store": f"sqlite:///{folder / 'store.db'}"}
+        own = {"name": f"{self.target.name}, {kind}", "upstream": self.target.name, "outdated": "show"}
+        target = self.target.model_copy(update=place | own)
+        return self.model_copy(update={"target": target, "targets": {**self.targets, target.name: target}})
 
 
 def find_file(start: Path) -> Path:
@@ -162,11 +175,10 @@ def load_settings(
     file = find_file(Path.cwd() if start is None else start)
     project = _validate(_ProjectTable, _read(file), place=str(file))
     chosen = _choose(project, target or env.get("LAKEWRIGHT_TARGET"), file)
-    for table in project.targets.values():
-        if table.upstream is not None and table.upstream not in project.targets:
-            raise UnknownNameError(f"target (the 'upstream' in {file})", table.upstream, project.targets)
     tables = dict(project.targets) | {chosen: _override(project.targets[chosen], env)}
     targets = {name: Target._resolved(table, name=name, folder=file.parent) for name, table in tables.items()}
+    for target_ in targets.values():
+        _check_upstream(target_, targets, file)
     return Settings(
         file=file,
         name=project.name or file.parent.name,
@@ -203,6 +215,24 @@ def _choose(project: _ProjectTable, wanted: str | None, file: Path) -> str:
     if name not in project.targets:
         raise UnknownNameError("target", name, names)
     return name
+
+
+def _check_upstream(target: Target, targets: Mapping[str, Target], file: Path) -> None:
+    """Follow the upstreams of a target to their end: each is known, and has a lake and a store of its own."""
+    passed = [target]
+    while (name := passed[-1].upstream) is not None:
+        if name not in targets:
+            raise UnknownNameError(f"target (the 'upstream' of {passed[-1].name} in {file})", name, targets)
+        for earlier in passed:
+            shared = [key for key in ("lake", "store") if getattr(earlier, key) == getattr(targets[name], key)]
+            if earlier.name == name or shared:
+                what = " and the ".join(shared) or "name"
+                raise ConfigurationError(
+                    f"{file}: '{name}', the upstream of the target '{passed[-1].name}', has the {what} of "
+                    f"'{earlier.name}': nothing would keep the two apart.",
+                    hint="Give each of them a 'lake' and a 'store' of its own.",
+                )
+        passed.append(targets[name])
 
 
 def _override(table: _TargetTable, env: Mapping[str, str]) -> _TargetTable:

@@ -6,13 +6,16 @@ from lakewright.store.findings import Findings
 from lakewright.store.holds import HeldSlice
 from lakewright.store.leases import WHOLE_DATASET, Grant, HeldLease, Leases
 from lakewright.store.markers import Marker, Markers
+from lakewright.store.origins import OWN, Origins
 from lakewright.store.owners import Owner, is_alive, this_process
-from lakewright.store.receipts import Head, Receipts
+from lakewright.store.receipts import ELSEWHERE, Head, Receipts
 from lakewright.store.runs import RunRecord, Runs
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.steps import StepRecord, Steps
 
 __all__ = [
+    "ELSEWHERE",
+    "OWN",
     "WHOLE_DATASET",
     "Arrivals",
     "CellHead",
@@ -25,6 +28,7 @@ __all__ = [
     "LiveSlice",
     "Marker",
     "Markers",
+    "Origins",
     "Owner",
     "Receipts",
     "RunRecord",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from lakewright.store.holds import HeldSlice
 from lakewright.store.leases import Grant, Leases
 from lakewright.store.markers import Markers
 from lakewright.store.opening import bring_up_to_date
+from lakewright.store.origins import OWN, Origins
 from lakewright.store.receipts import Receipts
 from lakewright.store.runs import Runs
 from lakewright.store.steps import Steps
@@ -40,6 +41,7 @@ class Store:
         self.leases = Leases(engine)
         self.markers = Markers(engine)
         self.findings = Findings(engine)
+        self.origins = Origins(engine)
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """One writing transaction: give its connection to every call that belongs to it."""
@@ -101,6 +103,20 @@ class Store:
                 self.arrivals.commit(*arrival, conn=conn)
             self.steps.close(step_id, state, now=now, error=error, hint=hint, conn=conn)
             return self.leases.release(grant.dataset, grant.slice_id, grant.number, conn=conn)
+
+    def move(self, names: Iterable[str], place: str | None) -> None:
+        """From now on the receipts of these datasets come from another log (None: this target's own).
+
+        What was known of them goes, and whoever has read them is stale: versions of two logs cannot be compared. One
+        that a run has claimed stays where it is.
+        """
+        with self.transaction() as conn:
+            moved = [name for name in names if self.origins.of(name, conn) != OWN]
+            for name in moved:
+                self.receipts.forget(name, conn=conn)
+                self.arrivals.forget(name, conn=conn)
+                self.receipts.unsettle(name, conn=conn)
+            self.origins.set(moved, place, conn=conn)
 
     def close(self) -> None:
         """Close every connection."""

@@ -1,11 +1,15 @@
-"""Findings: what checks, guards and detectors noticed, kept for those who look later."""
+"""Findings: what checks, guards and detectors noticed, kept for those who look later.
+
+One that no run made or has told of yet has no run: it waits for the next one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, insert, select, update
 
 from lakewright.model.findings import Finding
 from lakewright.store.dialect import reading, writing
@@ -43,11 +47,32 @@ class Findings:
 
     def latest(self, dataset: str | None = None, *, run_id: str | None = None, limit: int = 50) -> list[Finding]:
         """The newest first."""
-        columns = [column for column in findings.c if column.name not in ("finding_id", "run_id")]
-        query = select(*columns).order_by(findings.c.finding_id.desc()).limit(limit)
+        query = select(*_COLUMNS).order_by(findings.c.finding_id.desc()).limit(limit)
         if dataset is not None:
             query = query.where(findings.c.dataset == dataset)
         if run_id is not None:
             query = query.where(findings.c.run_id == run_id)
+        return self._many(query)
+
+    def waiting(self, subject: str, limit: int = 50) -> list[Finding]:
+        """What no run has told of yet, oldest first."""
+        return self._many(select(*_COLUMNS).where(_waits(subject)).order_by(findings.c.finding_id).limit(limit))
+
+    def tell(self, subject: str, *, run_id: str, conn: Connection | None = None) -> list[Finding]:
+        """What no run has told of yet, oldest first; from now on it belongs to this run."""
+        with writing(self._engine, conn) as c:
+            query = select(*_COLUMNS).where(_waits(subject)).order_by(findings.c.finding_id)
+            found = [Finding(**row._mapping) for row in c.execute(query)]
+            c.execute(update(findings).where(_waits(subject)).values(run_id=run_id))
+        return found
+
+    def _many(self, query: Select[Any]) -> list[Finding]:
         with reading(self._engine) as c:
             return [Finding(**row._mapping) for row in c.execute(query)]
+
+
+_COLUMNS = [column for column in findings.c if column.name not in ("finding_id", "run_id")]
+
+
+def _waits(subject: str) -> ColumnElement[bool]:
+    return and_(findings.c.subject == subject, findings.c.run_id.is_(None))

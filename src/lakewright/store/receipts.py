@@ -8,6 +8,7 @@ Guarantee:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Select, bindparam, delete, func, insert, select, update
@@ -20,9 +21,12 @@ from lakewright.store.holds import HeldSlice
 from lakewright.store.receipt_rows import insert_receipts, load_receipts
 from lakewright.store.settling import settle
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
-from lakewright.store.tables import receipts, rollbacks, touched
+from lakewright.store.tables import held, receipt_inputs, receipts, rollbacks, touched
 
-__all__ = ["Receipts"]
+__all__ = ["ELSEWHERE", "Receipts"]
+
+ELSEWHERE = -1
+"""The version of an input that was read from another log than its receipts tell of: older than all of them."""
 
 _SUPERSEDE = (
     update(receipts)
@@ -82,6 +86,17 @@ class Receipts:
         with writing(self._engine, conn) as c:
             for table in (touched, rollbacks, receipts):
                 c.execute(delete(table).where(table.c.dataset == dataset))
+
+    def unsettle(self, input: str, *, before: datetime | None = None, conn: Connection | None = None) -> None:
+        """Whatever was made of an input (before a time) read another log than its receipts tell of from now on."""
+        made = select(receipts.c.receipt_id)
+        with writing(self._engine, conn) as c:
+            readers = update(receipt_inputs).where(receipt_inputs.c.input == input)
+            if before is not None:
+                readers = readers.where(receipt_inputs.c.receipt_id.in_(made.where(receipts.c.committed_at < before)))
+            c.execute(readers.values(version=ELSEWHERE))
+            if before is None:
+                c.execute(delete(held).where(held.c.input == input))
 
     # One receipt, or several in order
 

@@ -29,6 +29,7 @@ __all__ = [
     "markers",
     "metadata",
     "numbers",
+    "origins",
     "owners",
     "receipt_inputs",
     "receipts",
@@ -165,6 +166,13 @@ touched = Table(
     Column("removed", BigInteger),
     Index(None, "dataset", "version"),
     sqlite_with_rowid=False,
+)
+
+origins = Table(
+    "origins",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("place", Text, nullable=False),
 )
 
 rollbacks = Table(

@@ -1,0 +1,81 @@
+"""Planning: what a run would do now, and why. No data changes, and no Spark starts where the tables are local."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from lakewright.errors import UnknownNameError
+from lakewright.pipelines.cascade import cascade
+from lakewright.pipelines.decide import Decider
+from lakewright.pipelines.harvest import FOREIGN, notice
+from lakewright.pipelines.states import DatasetPlan, Wish
+from lakewright.pipelines.take import look_for_new
+from lakewright.pipelines.upstream import Upper, as_if_unmade, borrow, index
+from lakewright.pipelines.workshop import Workshop
+
+__all__ = ["Plan", "plan_backfill", "plan_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do now, dataset by dataset in order."""
+
+    datasets: tuple[DatasetPlan, ...]
+    run_time: datetime
+    warnings: tuple[str, ...] = ()
+    read_from: Mapping[str, str] = field(default_factory=dict)
+    """Dataset -> the other target that it is read from."""
+
+    def __getitem__(self, name: str) -> DatasetPlan:
+        for found in self.datasets:
+            if found.dataset.name == name:
+                return found
+        raise UnknownNameError("dataset", name, [d.dataset.name for d in self.datasets])
+
+
+def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish) -> Plan:
+    """The plan of a run; the store may learn of commits that others have made."""
+    plans, warnings = [], []
+    decided, read_from = _decide(shop, uppers, names, wish)
+    for plan in decided:
+        name = plan.dataset.name
+        if plan.dataset.is_source and name not in read_from:
+            try:
+                found = look_for_new(shop, plan.dataset)
+            except Exception as error:
+                warnings.append(f"{name}: {error}")
+                found = None
+            plan = replace(plan, new=found.summary if found else "")
+        plans.append(plan)
+    plans = cascade(shop.graph, plans)
+    warnings += [
+        f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it."
+        for step in shop.store.steps.open_steps()
+    ]
+    warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
+    return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
+
+
+def plan_backfill(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish) -> Plan:
+    """The plan of a backfill, which takes nothing new."""
+    plans, read_from = _decide(shop, uppers, names, wish)
+    return Plan(tuple(plans), wish.run_time, read_from=read_from)
+
+
+def _decide(
+    shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish
+) -> tuple[list[DatasetPlan], dict[str, str]]:
+    """What a run would find to do, and which datasets are read from which other target."""
+    graph, lake, store = shop.graph, shop.lake, shop.store
+    found = borrow(graph, lake, uppers, store)
+    making = [name for name in names if name in found and not graph[name].is_source]
+    rest = {name: upper for name, upper in found.items() if graph.owners.get(name) not in making}
+    index(shop, rest, names)
+    if lake.local is not None:  # elsewhere it would start Spark
+        read = {given.dataset for name in names for given in graph[name].inputs}
+        notice(lake, store, {*names, *read} - found.keys())
+    seen = as_if_unmade(store, making) if making else store
+    plans = Decider(graph, seen, shop.codes).decide_all(names, wish)
+    return plans, {name: upper.target for name, upper in rest.items()}

@@ -1,0 +1,69 @@
+"""What a run is asked for beyond what is due: slices again, or all of a stretch of event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from lakewright.model.slices import ANY_CELL, Slice
+from lakewright.model.times import Interval, cell_interval
+from lakewright.pipelines.definitions import Slicing
+from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.states import Wish
+from lakewright.store import Store
+
+__all__ = ["again", "backfill"]
+
+
+def again(graph: Graph, store: Store, names: Sequence[str], slices: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """What ``--again`` repeats: the slices named, or those that the last run that made something made."""
+    chosen = [name for name in names if not graph[name].is_source]
+    if slices:
+        asked = [Slice.parse(text) for text in slices]
+        return {name: frozenset(one.id for one in asked if _fits(one, graph.slicing[name])) for name in chosen}
+    for run in store.runs.latest(limit=100):
+        made: dict[str, set[str]] = {}
+        for step in store.steps.of_run(run.run_id):
+            if step.state in ("ok", "recovered") and step.dataset in chosen:
+                made.setdefault(step.dataset, set()).add(step.slice_id)
+        if made:
+            return {name: frozenset(found) for name, found in made.items()}
+    return {}
+
+
+def backfill(
+    graph: Graph,
+    store: Store,
+    *,
+    run_time: datetime,
+    span: Interval | None,
+    select: Sequence[str],
+    sources: bool,
+    outdated: bool,
+) -> tuple[list[str], Wish]:
+    """The datasets and slices of a backfill: those selected and everything below them."""
+    chosen = graph.closure(graph.select(select), down=True) if select else set(graph.order)
+    names = [name for name in graph.order if name in chosen and (sources or not graph[name].is_source)]
+    repeated: dict[str, frozenset[str]] = {}
+    if sources and span is not None:
+        repeated = {name: _arrivals_within(store, name, span) for name in names if graph[name].is_source}
+        for name in names:
+            follows = graph.slicing[name].follows
+            if follows in repeated:
+                repeated[name] = repeated[follows]
+    return names, Wish(run_time, backfill=span, again=repeated, outdated=outdated)
+
+
+def _arrivals_within(store: Store, name: str, span: Interval) -> frozenset[str]:
+    """The arrivals of a source that brought rows of a stretch of event time, or of no time that is known."""
+    found = set()
+    for slice_id in store.receipts.live_slices(name):
+        receipt = store.receipts.live(name, slice_id)
+        cells = [] if receipt is None else [c for c in receipt.touched if c is not None and c != ANY_CELL]
+        if not cells or any(cell_interval(cell).overlaps(span) for cell in cells):
+            found.add(slice_id)
+    return frozenset(found)
+
+
+def _fits(one: Slice, cut: Slicing) -> bool:
+    return one.kind == cut.kind and (one.kind != "event" or one.grid == cut.grid)

@@ -1,0 +1,18 @@
+"""Whose log the receipts of a dataset tell of."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "origins",
+        sa.Column("dataset", sa.Text(), nullable=False),
+        sa.Column("place", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("dataset", name=op.f("pk_origins")),
+    )
