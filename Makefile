@@ -37,7 +37,7 @@ lint: setup
 	@$(BIN)/lint-imports
 
 test: lint ## style, layers and the whole suite
-	@$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" $(ARGS)
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not chaos" $(ARGS)
 
 check: lint ## style, layers, types, docs in step with the code
 	@$(BIN)/mypy

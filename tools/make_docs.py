@@ -34,7 +34,7 @@ PROJECT_KEYS = {
 }
 TARGET_KEYS = {
     "lake": "Where the tables lie: a folder (a relative one starts at the project) or a URI.",
-    "store": "The control store: the path or URL of an SQLite file. (PostgreSQL is planned, and refused for now.)",
+    "store": "The control store: the path or URL of an SQLite file, or `postgresql://USER@HOST/DATABASE`. See below.",
     "master": "Where Spark runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` for Spark Connect.",
     "spark": "Further Spark settings, each under its own name. They win over our local defaults.",
     "driver_memory": "Memory of a local Spark, such as `2g` or `512m`.",
@@ -53,6 +53,30 @@ VARIABLES = {
     "LAKEWRIGHT_FAILPOINT_ACTION": "For tests only: `kill` (the default), `exit`, `raise` or `pause`.",
     "LAKEWRIGHT_FAILPOINT_DIR": "For tests only: the folder through which `pause` talks to the test.",
 }
+TEAM = [
+    "## A store for a team",
+    "",
+    "An SQLite file serves one machine. Where several run the same target, the store goes to PostgreSQL (13 or newer):",
+    "",
+    "```sh",
+    'pip install "lakewright[postgres]"',
+    "createdb --owner shop shop_store",
+    "export LAKEWRIGHT_STORE=postgresql://shop@db.example.com/shop_store",
+    "```",
+    "",
+    'or `store = "postgresql://shop@db.example.com/shop_store"` in the target.',
+    "",
+    "- It needs a database of its own, whose owner is the user. The tables are made, and brought up to date, by",
+    "  whoever opens it first; a store from a newer release is refused.",
+    "- Keep the password out of the file: set `PGPASSWORD`, or use `~/.pgpass`. One in the address is not shown in any",
+    "  message; write `@` in it as `%40`, `/` as `%2F`. Options such as `?sslmode=verify-full` may follow.",
+    "- Leases end by the clock of the server, so the clocks of the machines need not agree. A runner on another",
+    "  machine counts as gone when it has been silent for a minute.",
+    "- A server that was restarted between two calls is not noticed. Where a connection is lost within a transaction,",
+    "  nothing of it is kept, and the error says so; where the answer to a commit was lost, its fate is found out.",
+    "- A connection pooler must keep sessions together (PgBouncer: `pool_mode = session`).",
+    "",
+]
 UPSTREAM = [
     "## Reading from another target",
     "",
@@ -141,6 +165,7 @@ def settings_page() -> str:
         "The target is the one that `--target` names, else `LAKEWRIGHT_TARGET`, else `default_target` of the file,",
         "else the one called `dev`, else the only one. Relative paths start at the folder of the file.",
         "",
+        *TEAM,
         *UPSTREAM,
         "## Other variables",
         "",

@@ -144,8 +144,8 @@ def test_a_folder_without_write_permission_is_refused_with_the_cure(tmp_path: Pa
     assert [line.count("write permission") for line in said.splitlines()] == [1, 1], trouble
 
 
-def test_a_store_held_by_another_process_is_in_use(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.db"
+def test_a_store_held_by_another_process_is_in_use(empty_url: str) -> None:
+    url = empty_url
     code = (
         "import sys; from lakewright.store import open_store\n"
         "with open_store(sys.argv[1]).transaction():\n"
@@ -165,13 +165,13 @@ def test_a_store_held_by_another_process_is_in_use(tmp_path: Path) -> None:
         store.leases.raise_numbers("visits", 7)
 
 
-def test_processes_that_make_one_store_at_the_same_time_all_get_it(tmp_path: Path) -> None:
+def test_processes_that_make_one_store_at_the_same_time_all_get_it(empty_url: str) -> None:
     code = (
         "import sys; from lakewright.store import open_store\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "open_store(sys.argv[1]).close()\n"
     )
-    others = [python(code, f"sqlite:///{tmp_path}/store.db") for _ in range(4)]
+    others = [python(code, empty_url) for _ in range(4)]
     for other in others:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
@@ -183,7 +183,7 @@ def test_processes_that_make_one_store_at_the_same_time_all_get_it(tmp_path: Pat
     assert results == [("", 0)] * 4
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql://me:secret@host/db", "store.db"])
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://me:secret@host/db", "store.db"])
 def test_an_address_that_cannot_work_is_refused_before_anything_is_made(url: str) -> None:
     with pytest.raises(ConfigurationError, match="sqlite:///") as caught:
         open_store(url)

@@ -201,7 +201,7 @@ def test_a_rebuilt_store_goes_on_above_the_numbers_of_the_log(store: Store) -> N
     assert lease(store, "a", worker(store)).number == 1_000_008
 
 
-def test_a_killed_process_is_taken_over_at_once(store: Store, tmp_path: Path) -> None:
+def test_a_killed_process_is_taken_over_at_once(store: Store, store_url: str) -> None:
     code = (
         "import sys; from datetime import datetime, timedelta; from lakewright.store import *\n"
         "store, me, now = open_store(sys.argv[1]), this_process(), datetime.fromisoformat(sys.argv[2])\n"
@@ -210,7 +210,7 @@ def test_a_killed_process_is_taken_over_at_once(store: Store, tmp_path: Path) ->
         "print('held', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(
-        [sys.executable, "-c", code, f"sqlite:///{tmp_path}/store.db", NOW.isoformat()],
+        [sys.executable, "-c", code, store_url, NOW.isoformat()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -239,6 +239,14 @@ def test_a_process_that_cannot_be_seen_from_here_counts_as_alive() -> None:
     me = this_process()
     assert is_alive("another-host", 2**22 + 1, me.process_started)
     assert is_alive(me.host, 2**22 + 1, "1@another-container")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such numbers")
+def test_another_machine_of_the_same_name_is_not_this_one() -> None:
+    me = this_process()
+    namespace, _, boot = me.process_started.rpartition("@")[2].partition(".")
+    assert not is_alive(me.host, 2**22 + 1, f"1@{namespace}.{boot}")
+    assert is_alive(me.host, 2**22 + 1, f"1@{namespace}.{boot[::-1]}")
 
 
 def test_each_call_makes_another_owner() -> None:

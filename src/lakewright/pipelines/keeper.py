@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from types import FrameType
 from typing import Any
 
-from lakewright.errors import LeaseHeldError, TooManyRunsError
+from lakewright.errors import LakewrightError, LeaseHeldError, TooManyRunsError
 from lakewright.model.runs import Run
 from lakewright.store import Grant, Store, this_process
 
@@ -67,10 +67,14 @@ class Keeper:
             if self.stop.is_set():
                 # A step may have been between two Spark jobs when it was asked: ask again until it ends.
                 self._interrupt()
-            if self._store.runs.cancel_requested(self._run.run_id):
-                self.ask_to_stop("cancelled by `lakewright cancel`")
-            if ticks % 15 == 0 and not self._store.leases.beat(self.owner.owner_id, _TTL, self._now()):
-                self.ask_to_stop("another run has taken over")
+            try:
+                if self._store.runs.cancel_requested(self._run.run_id):
+                    self.ask_to_stop("cancelled by `lakewright cancel`")
+                if ticks % 15 == 0 and not self._store.leases.beat(self.owner.owner_id, _TTL, self._now()):
+                    self.ask_to_stop("another run has taken over")
+            except LakewrightError:
+                # The store does not answer just now. A lease lives for a minute: ask again at the next tick.
+                ticks -= 1
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from lakewright.runtime.settings import Settings, Target
 __all__ = ["Check", "checks"]
 
 LOW_DISK_BYTES = 2 * 1024**3
-PORTS = {"postgresql": 5432, "mysql": 3306}
+POSTGRES_PORT = 5432
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +104,24 @@ def _time_zone() -> Check:
 
 def _store(target: Target) -> Check:
     if target.store.startswith("sqlite:///"):
-        return _writable("Store", Path(target.store.removeprefix("sqlite:///")).parent, target.shown_store)
+        return _writable("Store", Path(target.store.removeprefix("sqlite:///")).parent, f"SQLite, {target.shown_store}")
+    shown = target.shown_store.partition("?")[0]
     address = urlsplit(target.store)
-    port = address.port or PORTS.get(address.scheme.partition("+")[0])
-    if address.hostname is None or port is None:
-        return Check("Store", "warn", f"{target.shown_store}: not looked at")
+    if address.scheme.partition("+")[0] not in ("postgresql", "postgres") or address.hostname is None:
+        return Check("Store", "warn", f"{shown}: not looked at", "Write it as postgresql://USER@HOST/DATABASE.")
+    shown = f"PostgreSQL, {shown}"
+    if not _is_installed("psycopg"):
+        return Check("Store", "fail", f"{shown}: psycopg is not installed", 'pip install "lakewright[postgres]"')
     try:
-        socket.create_connection((address.hostname, port), timeout=3).close()
+        place = (address.hostname, address.port or POSTGRES_PORT)
+    except ValueError:  # its text may hold a piece of the password
+        return Check("Store", "fail", f"{shown} cannot be read", "In a password write @ as %40, / as %2F and : as %3A.")
+    try:
+        socket.create_connection(place, timeout=3).close()
     except OSError as error:
-        return Check(
-            "Store",
-            "fail",
-            f"{target.shown_store} does not answer: {error}",
-            "Start it, or correct 'store' in the target.",
-        )
-    return Check("Store", "ok", f"{target.shown_store} answers")
+        cure = "Start it, or correct 'store' in the target."
+        return Check("Store", "fail", f"{shown} does not answer: {error}", cure)
+    return Check("Store", "ok", f"{shown} answers")
 
 
 def _lake(target: Target) -> Check:

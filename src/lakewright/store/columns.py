@@ -1,6 +1,7 @@
 """The column types of the store: moments as integer microseconds of UTC, plain JSON values as text.
 
-Both read the same in SQLite and PostgreSQL, sort as numbers, and need no time zone settings anywhere.
+Both read the same in SQLite and PostgreSQL, sort as numbers, and need no time zone settings anywhere. Text is
+compared by its characters in both, whatever the language of the PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Text
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-__all__ = ["JsonText", "Moment"]
+__all__ = ["JsonText", "Moment", "Words"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -35,6 +36,21 @@ class Moment(TypeDecorator[datetime]):
         """From microseconds."""
         # Whole microseconds, never a float: a float of this size loses the last digits.
         return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+class Words(TypeDecorator[str]):
+    """Text that sorts by its characters; PostgreSQL would sort by the rules of a language, and knows no NUL."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """With the collation of plain characters."""
+        return Text(collation="C") if dialect.name == "postgresql" else Text()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """As it is, but for what PostgreSQL cannot keep."""
+        return value.replace("\0", "\ufffd") if value and dialect.name == "postgresql" else value
 
 
 class JsonText(TypeDecorator[Any]):

@@ -1,6 +1,7 @@
-"""What is special about one database: how it is opened, how writing begins, what its errors mean to people.
+"""What is special about one database: how it is opened, how writing begins, whose clock counts, what its errors mean.
 
-Everything else in the store is portable SQL.
+Everything else in the store is portable SQL. This module decides which database it is; what only PostgreSQL needs
+is in ``postgres``.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from lakewright.errors import StoreError
+from lakewright.errors import LakewrightError, StoreError, TargetError
+from lakewright.store import postgres
 
-__all__ = ["explained", "make_engine", "reading", "switch_to_wal", "writing"]
+__all__ = ["explained", "lease_time", "make_engine", "reading", "shown_url", "switch_to_wal", "writing"]
 
 _WRITES = "lakewright_writes"
 _OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
+_PAUSES = (0.1, 0.4, 1.0)
+"""Seconds between attempts to connect to a server: nothing was sent yet, so each attempt is safe."""
 
 
 def make_engine(url: URL, *, busy_timeout: timedelta) -> Engine:
-    """An engine on an SQLite file that waits for its turn and keeps foreign keys."""
+    """An engine that waits for its turn to write, on PostgreSQL or on an SQLite file that keeps foreign keys."""
+    if url.drivername in postgres.NAMES:
+        return postgres.make_engine(url, busy_timeout=busy_timeout)
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise StoreError(
             f"This Python brings SQLite {sqlite3.sqlite_version}; the store needs 3.35 or newer.",
@@ -72,10 +78,24 @@ def switch_to_wal(engine: Engine, *, busy_timeout: timedelta) -> None:
             connection.close()
 
 
+def lease_time(conn: Connection, now: datetime) -> datetime:
+    """The clock by which leases end: the server's where machines share it, else this machine's, which is ``now``."""
+    return postgres.server_time(conn) if _on_server(conn.engine) else now
+
+
+def shown_url(url: URL) -> str:
+    """A store as people are told of it: a path, or an address without password and options."""
+    if url.get_backend_name() == "sqlite":
+        return url.database or "?"
+    return URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
+
+
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """One consistent look at the store."""
-    with explained(engine), engine.connect() as conn:
+    with explained(engine), _connected(engine) as conn:
+        if _on_server(engine):
+            conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         yield conn
 
 
@@ -85,10 +105,56 @@ def writing(engine: Engine, conn: Connection | None = None) -> Iterator[Connecti
     if conn is not None:
         yield conn
         return
-    with explained(engine), engine.connect() as own:
+    with explained(engine), _connected(engine) as own:
         own.execution_options(**{_WRITES: True})
-        with own.begin():
+        transaction = own.begin()
+        try:
+            fate = postgres.begin_writing(own) if _on_server(engine) else None
             yield own
+        except BaseException:
+            transaction.rollback()
+            raise
+        try:
+            transaction.commit()
+        except DBAPIError as error:
+            if fate is None or not error.connection_invalidated:
+                raise
+            _find_out(engine, fate, error)
+
+
+def _find_out(engine: Engine, fate: str, lost: DBAPIError) -> None:
+    """The answer to a commit was lost: go on where it was committed, raise where it was not or nobody can tell."""
+    try:
+        with _connected(engine) as conn, conn.begin():
+            committed = postgres.outcome(conn, fate)
+    except DBAPIError as error:
+        raise TargetError(
+            f"The connection to the store {shown_url(engine.url)} was lost while it committed, and it does not answer "
+            "since: whether that was written is not known.",
+            hint="Run again once it answers: a step that was committed is found in the log of its table.",
+        ) from error
+    if not committed:
+        raise lost
+
+
+@contextlib.contextmanager
+def _connected(engine: Engine) -> Iterator[Connection]:
+    for pause in _PAUSES if _on_server(engine) else ():
+        try:
+            conn = engine.connect()
+            break
+        except DBAPIError as error:
+            if not isinstance(_meaning(error, engine), TargetError):
+                raise
+            time.sleep(pause)
+    else:
+        conn = engine.connect()
+    with conn:
+        yield conn
+
+
+def _on_server(engine: Engine) -> bool:
+    return engine.dialect.name == "postgresql"
 
 
 @contextlib.contextmanager
@@ -99,8 +165,14 @@ def explained(engine: Engine) -> Iterator[None]:
     except IntegrityError:
         raise  # never an outside cause: a mistake of ours, and its trace is wanted
     except (DBAPIError, sqlite3.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise _explain(str(cause), engine.url.database or "?") from error
+        raise _meaning(error, engine) from error
+
+
+def _meaning(error: DBAPIError | sqlite3.Error, engine: Engine) -> LakewrightError:
+    if isinstance(error, DBAPIError) and _on_server(engine):
+        return postgres.explain(error, engine.url, shown_url(engine.url))
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return _explain(str(cause), engine.url.database or "?")
 
 
 def _explain(cause: str, path: str) -> StoreError:

@@ -22,11 +22,14 @@ from lakewright.store.leases import Grant, Leases
 from lakewright.store.markers import Markers
 from lakewright.store.opening import bring_up_to_date
 from lakewright.store.origins import OWN, Origins
+from lakewright.store.postgres import NAMES as POSTGRES_NAMES
 from lakewright.store.receipts import Receipts
 from lakewright.store.runs import Runs
 from lakewright.store.steps import Steps
 
 __all__ = ["Store", "open_store"]
+
+_ADDRESSES = "Write it as sqlite:///.lakewright/store.db, or as postgresql://USER@HOST/DATABASE."
 
 
 class Store:
@@ -130,27 +133,27 @@ class Store:
 
 
 def open_store(url: str, *, busy_timeout: timedelta = timedelta(seconds=30)) -> Store:
-    """Open the store at an address such as ``sqlite:///.lakewright/store.db``; create or upgrade it first."""
+    """Open the store at an address such as ``sqlite:///.lakewright/store.db``; create or upgrade it first.
+
+    With ``postgresql://USER@HOST/DATABASE`` several machines share one store.
+    """
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
+        raise ConfigurationError("The address of the store cannot be read.", hint=_ADDRESSES) from None
+    on_server = parsed.drivername in POSTGRES_NAMES
+    if not on_server and parsed.drivername != "sqlite":
+        raise ConfigurationError(f"The store cannot be kept in '{parsed.drivername}'.", hint=_ADDRESSES)
+    if not on_server and (not parsed.database or parsed.database == ":memory:"):
         raise ConfigurationError(
-            "The address of the store cannot be read.", hint="Write it as sqlite:///.lakewright/store.db."
-        ) from None
-    if parsed.get_backend_name() != "sqlite":
-        raise ConfigurationError(
-            f"The store cannot be kept in '{parsed.get_backend_name()}' yet.",
-            hint="Write the address as sqlite:///.lakewright/store.db.",
+            "The store cannot be kept in memory: every thread would have another one.", hint=_ADDRESSES
         )
-    if not parsed.database or parsed.database == ":memory:":
-        raise ConfigurationError(
-            "The store cannot be kept in memory: every thread would have another one.",
-            hint="Write the address as sqlite:///.lakewright/store.db.",
-        )
-    _make_folder(Path(parsed.database).parent)
+    if not on_server:
+        _make_folder(Path(str(parsed.database)).parent)
     engine = make_engine(parsed, busy_timeout=busy_timeout)
     try:
-        switch_to_wal(engine, busy_timeout=busy_timeout)
+        if not on_server:
+            switch_to_wal(engine, busy_timeout=busy_timeout)
         bring_up_to_date(engine)
     except BaseException:
         engine.dispose()

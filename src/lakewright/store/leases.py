@@ -3,7 +3,8 @@
 Guarantee:
     Per dataset each grant's number is higher than every earlier one. A slice has one lease at most, and a
     lease on the whole dataset excludes all others of it. A lease that was not given back is taken over only
-    from an owner that is gone or silent beyond its time, and its next owner is told what to fence.
+    from an owner that is gone or silent beyond its time, and its next owner is told what to fence. Time is
+    the database server's where there is one (``lease_time``): machines whose clocks differ agree.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlalchemy import Connection, Engine, Row, bindparam, delete, insert, liter
 
 from lakewright.errors import StoreError
 from lakewright.model.times import utc_now
-from lakewright.store.dialect import reading, writing
+from lakewright.store.dialect import lease_time, reading, writing
 from lakewright.store.lease_rows import (
     LEASES_WITH_OWNERS,
     WHOLE_DATASET,
@@ -43,14 +44,10 @@ class Leases:
 
     def register(self, owner: Owner, ttl: timedelta, now: datetime, conn: Connection | None = None) -> None:
         """Make an owner known until ``now + ttl``; ``beat`` prolongs it."""
-        values = {
-            "host": owner.host,
-            "pid": owner.pid,
-            "process_started": owner.process_started,
-            "beat_at": now,
-            "expires_at": now + ttl,
-        }
+        known = {"host": owner.host, "pid": owner.pid, "process_started": owner.process_started}
         with writing(self._engine, conn) as c:
+            at = lease_time(c, now)
+            values = known | {"beat_at": at, "expires_at": at + ttl}
             again = update(owners).where(owners.c.owner_id == owner.owner_id)
             if not c.execute(again.values(values)).rowcount:
                 c.execute(insert(owners).values(owner_id=owner.owner_id, **values))
@@ -59,7 +56,8 @@ class Leases:
         """Prolong all leases of an owner at once; False where it lost them and must stop writing."""
         own = update(owners).where(owners.c.owner_id == owner_id)
         with writing(self._engine, conn) as c:
-            return c.execute(own.values(beat_at=now, expires_at=now + ttl)).rowcount > 0
+            at = lease_time(c, now)
+            return c.execute(own.values(beat_at=at, expires_at=at + ttl)).rowcount > 0
 
     def forget(self, owner_id: str, conn: Connection | None = None) -> None:
         """Give back everything that an owner holds, and the owner itself."""
@@ -86,15 +84,16 @@ class Leases:
             # Drawn first: the row of the number keeps two who ask for one dataset apart on any database.
             number = _draw(c, dataset)
             gone = c.execute(_OVERLAPPING, {"of": dataset, "slice": slice_id}).all()
+            at = lease_time(c, now)
             for row in gone:
-                if row.owner_id == owner_id or lives(row, now):
+                if row.owner_id == owner_id or lives(row, at):
                     raise held_error(row, asked_by=owner_id)
             fence = None
             if gone:
                 fence, number = number, _draw(c, dataset)
                 _take_from(c, dataset, gone)
             taken = {"of": dataset, "slice": slice_id, "owner": owner_id, "number": number}
-            if not c.execute(_GRANT, taken | {"at": now, "run": run_id, "parts": list(parts)}).rowcount:
+            if c.execute(_GRANT, taken | {"at": now, "run": run_id, "parts": list(parts)}).first() is None:
                 raise StoreError(
                     f"This worker ({owner_id}) is not registered, or was taken for dead and lost its leases.",
                     hint="Run again: what it had written stays, what it had begun is recovered.",
@@ -114,7 +113,8 @@ class Leases:
         mine = (leases.c.dataset == dataset) & (leases.c.slice_id == slice_id) & (leases.c.number == number)
         with reading(self._engine) as c:
             row = c.execute(LEASES_WITH_OWNERS.where(mine)).one_or_none()
-        return row is not None and row.expires_at is not None and row.expires_at > now
+            at = lease_time(c, now)
+        return row is not None and row.expires_at is not None and row.expires_at > at
 
     def release(self, dataset: str, slice_id: str, number: int, conn: Connection | None = None) -> bool:
         """Give a lease back; False where it was no longer ours."""
@@ -139,7 +139,8 @@ class Leases:
             which &= leases.c.slice_id == slice_id
         with writing(self._engine, conn) as c:
             rows = c.execute(LEASES_WITH_OWNERS.where(which).order_by(leases.c.slice_id))
-            broken = [to_held(row, now) for row in rows]
+            at = lease_time(c, now)
+            broken = [to_held(row, at) for row in rows]
             c.execute(update(leases).where(which).values(owner_id=_NOBODY))
             c.execute(delete(owners).where(owners.c.owner_id.in_({one.owner_id for one in broken})))
         return broken
@@ -148,7 +149,8 @@ class Leases:
         """Every lease that somebody has, with its owner and whether that one still lives."""
         query = LEASES_WITH_OWNERS.where(leases.c.owner_id != _NOBODY).order_by(leases.c.dataset, leases.c.slice_id)
         with reading(self._engine) as c:
-            return [to_held(row, now) for row in c.execute(query)]
+            at = lease_time(c, now)
+            return [to_held(row, at) for row in c.execute(query)]
 
     def draw(self, dataset: str, conn: Connection | None = None) -> int:
         """The next number of a dataset, for a commit outside a lease (recovery)."""
@@ -159,7 +161,8 @@ class Leases:
         """Whether an owner still beats (or, on this machine, its process still runs)."""
         with reading(self._engine) as c:
             row = c.execute(select(owners).where(owners.c.owner_id == owner_id)).one_or_none()
-        return row is not None and lives(row, now)
+            at = lease_time(c, now)
+        return row is not None and lives(row, at)
 
     def raise_numbers(self, dataset: str, at_least: int, conn: Connection | None = None) -> None:
         """Go on above ``at_least``: a rebuilt store must not hand out a number that the log has seen."""
@@ -180,18 +183,22 @@ _OVERLAPPING = LEASES_WITH_OWNERS.where(
     ),
 ).order_by(leases.c.slice_id)
 _COLUMNS = ["dataset", "slice_id", "owner_id", "number", "granted_at", "run_id", "parts"]
-# From the owner's row: an owner without one gets nothing.
-_GRANT = insert(leases).from_select(
-    _COLUMNS,
-    select(
-        bindparam("of", type_=leases.c.dataset.type),
-        bindparam("slice", type_=leases.c.slice_id.type),
-        owners.c.owner_id,
-        bindparam("number", type_=leases.c.number.type),
-        bindparam("at", type_=leases.c.granted_at.type),
-        bindparam("run", type_=leases.c.run_id.type),
-        bindparam("parts", type_=leases.c.parts.type),
-    ).where(owners.c.owner_id == bindparam("owner")),
+# From the owner's row: an owner without one gets nothing. What is returned tells, for not every driver counts here.
+_GRANT = (
+    insert(leases)
+    .from_select(
+        _COLUMNS,
+        select(
+            bindparam("of", type_=leases.c.dataset.type),
+            bindparam("slice", type_=leases.c.slice_id.type),
+            owners.c.owner_id,
+            bindparam("number", type_=leases.c.number.type),
+            bindparam("at", type_=leases.c.granted_at.type),
+            bindparam("run", type_=leases.c.run_id.type),
+            bindparam("parts", type_=leases.c.parts.type),
+        ).where(owners.c.owner_id == bindparam("owner")),
+    )
+    .returning(leases.c.number)
 )
 _RELEASE = delete(leases).where(
     leases.c.dataset == bindparam("of"),

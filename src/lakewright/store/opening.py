@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
 from lakewright.errors import StoreError
-from lakewright.store.dialect import reading, writing
+from lakewright.store.dialect import reading, shown_url, writing
 from lakewright.store.tables import metadata
 
 __all__ = ["HEAD", "MIGRATIONS", "bring_up_to_date"]
@@ -30,7 +30,7 @@ def bring_up_to_date(engine: Engine) -> None:
             _create(conn)
         elif version > HEAD:
             raise StoreError(
-                f"The store {engine.url.database} has schema version {version}; this release knows up to {HEAD}.",
+                f"The store {shown_url(engine.url)} has schema version {version}; this release knows up to {HEAD}.",
                 hint="Upgrade Lakewright (`pip install --upgrade lakewright`). Nothing was changed.",
             )
         elif version < HEAD:
@@ -44,7 +44,7 @@ def _stored_version(conn: Connection) -> str | None:
         return None
     if _version_table.name not in tables:
         raise StoreError(
-            f"The file {conn.engine.url.database} is a database of something else: it holds the tables "
+            f"The place {shown_url(conn.engine.url)} is a database of something else: it holds the tables "
             f"{', '.join(tables[:5])}, but no Lakewright store.",
             hint="Choose another place for the store.",
         )
@@ -70,7 +70,7 @@ def _upgrade(conn: Connection, version: str) -> None:
         command.upgrade(config, HEAD)
     except CommandError as error:
         raise StoreError(
-            f"The store {conn.engine.url.database} has schema version {version}, from which there is no way "
+            f"The store {shown_url(conn.engine.url)} has schema version {version}, from which there is no way "
             f"to {HEAD} ({error}). Nothing was changed.",
             hint="Move it away and run `lakewright store rebuild`.",
         ) from error

@@ -40,7 +40,7 @@ def is_alive(host: str, pid: int, started: str) -> bool:
     if host != socket.gethostname() or started == "unknown":
         return True
     if _namespace(started) != _namespace(_process_started(os.getpid()) or ""):
-        return True  # another container with the same host name: its process numbers mean nothing here
+        return True  # another container or machine of the same name: its process numbers mean nothing here
     return _process_started(pid) == started
 
 
@@ -62,7 +62,9 @@ def _from_proc(pid: int) -> str | None:
         # The name in brackets may hold anything, spaces and brackets too; what follows it is regular.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         namespace = (_PROC / "self" / "ns" / "pid").readlink().name.strip("pid:[]")
+        # Outside containers that number is the same on every machine; this one no two kernels share.
+        boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
     except OSError:
         return None
     state, ticks = fields[0], fields[19]
-    return None if state in "ZX" else f"{ticks}@{namespace}"
+    return None if state in "ZX" else f"{ticks}@{namespace}.{boot}"
