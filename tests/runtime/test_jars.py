@@ -18,7 +18,7 @@ echo started >> "$LAKEWRIGHT_HOME/calls"
 for word in "$@"; do last="$word"; done
 names="delta-spark_4.2_2.13-4.4.0 spark-sql-kafka-0-10_2.13-4.2.0 postgresql-42.7.11 delta-storage-4.4.0"
 for name in $names; do
-    echo "downloading https://maven.example/x/$name.jar ..."
+    echo "downloading x/$name.jar ..."
     echo jar > "$(dirname "$last")/$name.jar"
 done
 """

@@ -95,18 +95,7 @@ def _arrivals(graph: Graph, lake: Lake, store: Store, name: str) -> int:
         identity = Identity.from_json(lake.log(name).commit(receipt.version).metadata)
         if identity is None or "arrival" not in identity.details:
             continue
-        arrival = load_window(lake, name, identity.details["arrival"], run_id=identity.run_id)
-        store.arrivals.record(
-            name,
-            window=arrival.window,
-            files=arrival.files,
-            supersedes=arrival.supersedes,
-            key=arrival.key,
-            run_id=arrival.run_id,
-            now=arrival.recorded_at,
-            number=arrival.number,
-        )
-        store.arrivals.commit(name, arrival.number)
+        store.arrivals.bring_back(load_window(lake, name, identity.details["arrival"], run_id=identity.run_id))
         count += 1
     return count
 

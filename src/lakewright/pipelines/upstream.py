@@ -141,18 +141,7 @@ def _index(shop: Workshop, upper: Upper, name: str) -> None:
         for target, version in restores:
             store.receipts.rolled_back(name, target, version, conn=conn)
         for arrival in arrivals:
-            store.arrivals.record(
-                name,
-                window=arrival.window,
-                files=arrival.files,
-                supersedes=arrival.supersedes,
-                key=arrival.key,
-                run_id=arrival.run_id,
-                now=arrival.recorded_at,
-                number=arrival.number,
-                conn=conn,
-            )
-            store.arrivals.commit(name, arrival.number, conn=conn)
+            store.arrivals.bring_back(arrival, conn=conn)
 
 
 def _is_another(log: DeltaLog, store: Store, name: str) -> bool:

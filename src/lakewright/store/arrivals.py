@@ -73,6 +73,22 @@ class Arrivals:
             _register_files(c, source, number, files, supersedes)
             return _load(c, (arrivals.c.source == source) & (arrivals.c.number == number))[0], True
 
+    def bring_back(self, arrival: Arrival, conn: Connection | None = None) -> None:
+        """Note an arrival that a log tells of: recorded then, under its number, and committed."""
+        with writing(self._engine, conn) as c:
+            self.record(
+                arrival.source,
+                window=arrival.window,
+                files=arrival.files,
+                supersedes=arrival.supersedes,
+                key=arrival.key,
+                run_id=arrival.run_id,
+                now=arrival.recorded_at,
+                number=arrival.number,
+                conn=c,
+            )
+            self.commit(arrival.source, arrival.number, conn=c)
+
     def pending(self, source: str) -> list[Arrival]:
         """Recorded but not committed, in order: what every attempt repeats first."""
         return self._where((arrivals.c.source == source) & arrivals.c.committed.is_(False))
