@@ -18,7 +18,7 @@ __all__ = ["plan", "plan_as_json", "run_command", "show_plan"]
 
 
 def plan(screen: Screen, select: Select = None, at: At = None) -> None:
-    """Show what a run would do now, and why. Starts no Spark and changes nothing."""
+    """Show what a run would do now, and why. Starts no Spark and changes no data."""
     with open_project(screen) as project:
         show_plan(screen, project.plan(select or (), at=at), project.graph, command=run_command(screen, select, at))
 

@@ -236,7 +236,7 @@ class Project:
         )
 
     def plan_backfill(self, names: Sequence[str], wish: Wish) -> Plan:
-        """What a backfill would make; changes nothing."""
+        """What a backfill would make; changes no data."""
         shop = self._shop(Run("plan", "plan", wish.run_time), "plan")
         return plan_backfill(shop, self.uppers, names, wish)
 
