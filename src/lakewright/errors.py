@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from lakewright.masking import mask
+
 __all__ = [
     "ConfigurationError",
     "DefinitionError",
@@ -38,9 +40,10 @@ class LakewrightError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        # A message often repeats what a driver or a step's own code said, which may hold a password.
+        self.message = mask(message)
+        self.hint = None if hint is None else mask(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message} {self.hint}"

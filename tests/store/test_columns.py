@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
+from lakewright.masking import remember
+from lakewright.model.findings import Finding
+from lakewright.model.runs import Run
+from lakewright.store import Store
 from lakewright.store.columns import JsonText, Moment
 
 DIALECT = sqlite.dialect()
+NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
@@ -33,6 +38,32 @@ def test_a_moment_of_another_zone_is_stored_in_utc() -> None:
 def test_a_moment_without_a_zone_is_refused() -> None:
     with pytest.raises(TypeError):
         Moment().process_bind_param(datetime(2026, 1, 5), DIALECT)
+
+
+def test_words_for_people_are_masked_and_names_stay_as_they_are(store: Store) -> None:
+    remember("Vw29-told")
+    run = Run("r-Vw29-told", "shop", NOW)
+    finding = Finding("Vw29-told", "skew", "One key is Vw29-told.", cure="Change Vw29-told.")
+    store.runs.start(run, owner_id=None, options={}, now=NOW)
+    store.runs.finish(run.run_id, "failed", now=NOW, error="cannot log in with Vw29-told")
+    store.findings.add([finding], run_id=run.run_id, now=NOW)
+    step = store.steps.open(
+        run_id=run.run_id,
+        dataset="visits",
+        slice_id="2026-01-05",
+        number=1,
+        attempt=1,
+        reason="due: Vw29-told",
+        outputs=[],
+        now=NOW,
+    )
+    store.steps.close(step, "failed", now=NOW, error="with Vw29-told", hint="Not Vw29-told.")
+    [kept] = store.runs.latest()
+    assert (kept.run_id, kept.error) == ("r-Vw29-told", "cannot log in with ***")
+    [closed] = store.steps.of_run(run.run_id)
+    assert (closed.reason, closed.error, closed.hint) == ("due: ***", "with ***", "Not ***.")
+    [found] = store.findings.latest()
+    assert (found.dataset, found.message, found.cure) == ("Vw29-told", "One key is ***.", "Change ***.")
 
 
 def test_nothing_stays_nothing() -> None:

@@ -34,13 +34,13 @@ class _Rows:
 def show_frame(screen: Screen, frame: DataFrame, *, limit: int, form: Format | None) -> None:
     """Runs the job that brings the first rows, and shows them."""
     if screen.as_json or form == "json":
-        screen.show_json(_as_json(frame, limit))
+        screen.show_json(_as_json(frame, limit), exact=True)
         return
     rows = _as_text(frame, limit)
     if form == "table" or (form is None and screen.out_is_terminal):
         shown = [["NULL" if value is None else value for value in row] for row in rows.values]
         right = [name for name, kind in zip(rows.names, rows.types, strict=True) if kind.startswith(_NUMBERS)]
-        screen.show(plain_table(rows.names, shown, right=right))
+        screen.show(plain_table(rows.names, shown, right=right, exact=True), exact=True)
     else:
         screen.write(_as_csv(rows))
     if rows.more:

@@ -39,7 +39,7 @@ def open_existing_store(screen: Screen) -> Iterator[Store | None]:
     """The store, or None before the first run: looking makes no file."""
     from lakewright.store import open_store
 
-    address = settings_of(screen).target.store
+    address = settings_of(screen).target.reveal_store()
     file = address.removeprefix("sqlite:///")
     if file != address and not Path(file).exists():
         yield None

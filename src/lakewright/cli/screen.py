@@ -1,4 +1,9 @@
-"""Screen: where a command's words go. Data to standard output, everything else to standard error."""
+"""Screen: where a command's words go. Data to standard output, everything else to standard error.
+
+Guarantee:
+    Nothing that is shown holds the value of a secret that this process has used. The rows of a table alone are shown
+    as they are (``exact``): they are the user's data, and a masked value would be a wrong one.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakewright.cli.failures import describe
+from lakewright.masking import mask, masked_copy
 
 if TYPE_CHECKING:  # Rich's consoles and tables are loaded by the command that shows something
     from rich.console import Console, RenderableType
@@ -63,12 +69,13 @@ class Screen:
     def can_ask(self) -> bool:
         return sys.stdin.isatty() and self._stderr.isatty() and not self.as_json
 
-    def show(self, *what: RenderableType) -> None:
+    def show(self, *what: RenderableType, exact: bool = False) -> None:
         """Data, for people. In a file no line ends with the blanks that fill a table's last column."""
         with self.out.capture() as captured:
             for one in what:
                 self.out.print(one, soft_wrap=isinstance(one, str))
-        self.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+        text = "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        self.write(text if exact else mask(text))
 
     def fits(self, table: RenderableType) -> bool:
         """Whether a table has room on standard output without breaking its cells."""
@@ -80,9 +87,10 @@ class Screen:
         self._stdout.write(text)
         self._stdout.flush()
 
-    def show_json(self, what: dict[str, Any]) -> None:
+    def show_json(self, what: dict[str, Any], *, exact: bool = False) -> None:
         """The one object of ``--json``."""
-        self.write(json.dumps(what, indent=2, default=str, ensure_ascii=False) + "\n")
+        shown = what if exact else masked_copy(what)
+        self.write(json.dumps(shown, indent=2, default=lambda one: mask(str(one)), ensure_ascii=False) + "\n")
 
     def say(self, text: str, style: str = "") -> None:
         """Talk: what is going on, what to type next. Silent with ``--quiet``."""

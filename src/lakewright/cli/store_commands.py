@@ -35,7 +35,7 @@ def upgrade(screen: Screen) -> None:
     from lakewright.store.opening import HEAD
 
     target = settings_of(screen).target
-    open_store(target.store).close()
+    open_store(target.reveal_store()).close()
     if screen.as_json:
         screen.show_json({"store": target.shown_store, "schema": HEAD, "error": None})
     else:

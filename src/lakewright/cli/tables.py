@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from lakewright.masking import mask
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -24,10 +26,13 @@ _STYLES = {
 }
 
 
-def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+def plain_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = (), exact: bool = False
+) -> Table:
     """A table with one line, below its header.
 
     The columns in ``right`` hold numbers. A column called ``state`` is coloured; its words alone say the same.
+    Secrets are masked before a long cell is broken into lines, unless the cells are rows of data (``exact``).
     """
     from rich import box
     from rich.table import Table
@@ -38,6 +43,6 @@ def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         # Text, not str: a value may hold square brackets.
-        cells = zip(columns, row, strict=True)
+        cells = zip(columns, row if exact else map(mask, row), strict=True)
         table.add_row(*[Text(cell, style=_STYLES.get(cell, "") if name == "state" else "") for name, cell in cells])
     return table

@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PositiveInt, ValidationError, field_validator
 
 from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.secrets import Secret, is_reference
+from lakewright.runtime.connection_settings import ConnectionTable, connections_of, flat
+from lakewright.runtime.secret_settings import check_references, reveal_spark, with_password
 
 __all__ = ["FILE_NAME", "Settings", "Target", "find_file", "load_settings"]
 
@@ -27,16 +31,19 @@ FILE_NAME = "lakewright.toml"
 ENVIRONMENT_PREFIX = "LAKEWRIGHT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_MAY_BE_SECRET = {"store", "store_password", "spark", "connections"}
+"""Keys below which a wrong value is not repeated to the user: it may be a password that was typed."""
 
 
-class _TargetTable(BaseModel):
-    """What may stand in ``[targets.NAME]``."""
+class _TargetKeys(BaseModel):
+    """The keys of ``[targets.NAME]`` that are the same in the file and in use."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     lake: str = ".lakewright/lake"
     # A URL may carry a password, so it stays out of every repr; `shown_store` is for people.
     store: str = Field("sqlite:///.lakewright/store.db", repr=False)
+    store_password: str | None = Field(None, repr=False)
     master: str = "local[*]"
     spark: Mapping[str, str] = Field(default_factory=dict, repr=False)
     driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$")
@@ -53,30 +60,49 @@ class _TargetTable(BaseModel):
         """TOML reads an unquoted ``spark.sql.x = 1`` as nested tables: put the dotted name back."""
         if not isinstance(table, Mapping):
             return table
-        return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in _flat(table).items()}
+        return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat(table).items()}
 
 
-class Target(_TargetTable):
+class _TargetTable(_TargetKeys):
+    """What may stand in ``[targets.NAME]``."""
+
+    connections: Mapping[str, ConnectionTable] = Field(default_factory=dict, repr=False)
+
+
+class Target(_TargetKeys):
     """One place where a project can run: a lake, a store and a way to reach Spark. Paths are absolute."""
 
     name: str
     folder: Path
     """The project's folder."""
+    connections: InstanceOf[Connections] = Field(default_factory=Connections)
+    """Those of the project, and those of this target in place of them."""
 
     @classmethod
     def at(cls, folder: Path, *, name: str = "local", **options: object) -> Self:
         """A target without a file, for tests and notebooks: options are the keys of ``[targets.NAME]``."""
         table = _TargetTable.model_validate(options)
-        return cls._resolved(table, name=name, folder=folder)
+        return cls._resolved(table, name=name, folder=folder, place=f"target {name}")
 
     @classmethod
-    def _resolved(cls, table: _TargetTable, *, name: str, folder: Path) -> Self:
+    def _resolved(
+        cls,
+        table: _TargetTable,
+        *,
+        name: str,
+        folder: Path,
+        place: str,
+        connections: Mapping[str, ConnectionTable] | None = None,
+    ) -> Self:
         home = folder.absolute()
-        values = table.model_dump() | {
+        check_references(table.store, table.store_password, table.spark, place=place)
+        values = table.model_dump(exclude={"connections"}) | {
             "lake": _absolute(table.lake, home),
             "store": _absolute_store(table.store, home),
         }
-        return cls(name=name, folder=home, **values)
+        # A target replaces a connection as a whole: half of one and half of the other would reach the wrong place.
+        known = {**(connections or {}), **table.connections}
+        return cls(name=name, folder=home, connections=connections_of(known, folder=home, place=place), **values)
 
     @property
     def state(self) -> Path:
@@ -90,8 +116,29 @@ class Target(_TargetTable):
 
     @property
     def shown_store(self) -> str:
-        """The store's address without a password."""
+        """The store's address without a password, or the reference to it."""
         return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", self.store)
+
+    def reveal_store(self) -> str:
+        """The store's address, with its password where one is needed: for opening it, never to be shown."""
+        address = Secret(self.store, self.folder).reveal() if is_reference(self.store) else self.store
+        address = _absolute_store(address, self.folder)
+        if self.store_password is None:
+            return address
+        return with_password(address, Secret(self.store_password, self.folder))
+
+    def reveal_spark(self) -> dict[str, str]:
+        """The values of the Spark settings that are references, by their keys."""
+        return reveal_spark(self.spark, self.folder)
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Every reference that the target may need; none is looked up."""
+        texts = [self.store, self.store_password or "", *self.spark.values()]
+        own = [Secret(text, self.folder) for text in texts if is_reference(text)]
+        declared = [one for one in self.connections.declared.values() if isinstance(one, Connection)]
+        given = [value for one in declared for value in (one.password, *one.options.values())]
+        return tuple(dict.fromkeys([*own, *(value for value in given if isinstance(value, Secret))]))
 
     @property
     def lake_path(self) -> Path | None:
@@ -110,6 +157,7 @@ class _ProjectTable(BaseModel):
     name: str | None = None
     pipelines: tuple[str, ...] = ("pipelines/*.py",)
     default_target: str | None = None
+    connections: Mapping[str, ConnectionTable] = Field(default_factory=dict, repr=False)
     targets: Mapping[str, _TargetTable] = Field(default_factory=lambda: {"dev": _TargetTable()})
 
 
@@ -143,7 +191,7 @@ class Settings(BaseModel):
     def scratch(self, kind: str) -> Settings:
         """The same project on a throw-away target under ``.lakewright/KIND``, which reads from the chosen one."""
         folder = self.target.state / kind
-        place = {"lake": str(folder / "lake"), "store": f"sqlite:///{folder / 'store.db'}"}
+        place = {"lake": str(folder / "lake"), "store": f"sqlite:///{folder / 'store.db'}", "store_password": None}
         own = {"name": f"{self.target.name}, {kind}", "upstream": self.target.name, "outdated": "show"}
         target = self.target.model_copy(update=place | own)
         return self.model_copy(update={"target": target, "targets": {**self.targets, target.name: target}})
@@ -176,7 +224,12 @@ def load_settings(
     project = _validate(_ProjectTable, _read(file), place=str(file))
     chosen = _choose(project, target or env.get("LAKEWRIGHT_TARGET"), file)
     tables = dict(project.targets) | {chosen: _override(project.targets[chosen], env)}
-    targets = {name: Target._resolved(table, name=name, folder=file.parent) for name, table in tables.items()}
+    targets = {
+        name: Target._resolved(
+            table, name=name, folder=file.parent, place=f"{file}, target {name}", connections=project.connections
+        )
+        for name, table in tables.items()
+    }
     for target_ in targets.values():
         _check_upstream(target_, targets, file)
     return Settings(
@@ -236,12 +289,15 @@ def _check_upstream(target: Target, targets: Mapping[str, Target], file: Path) -
 
 
 def _override(table: _TargetTable, env: Mapping[str, str]) -> _TargetTable:
-    """``LAKEWRIGHT_LAKE`` and its kind, for every key but the table ``spark``."""
+    """``LAKEWRIGHT_LAKE`` and its kind, for every key but the tables."""
     values = {
         key: env[variable]
-        for key in _TargetTable.model_fields
+        for key in _TargetKeys.model_fields
         if key != "spark" and (variable := ENVIRONMENT_PREFIX + key.upper()) in env
     }
+    if not is_reference(values.get("store_password", "secret://")):
+        # The variable holds the password itself: it is what a reference would name.
+        values["store_password"] = f"secret://env/{ENVIRONMENT_PREFIX}STORE_PASSWORD"
     checked = _validate(_TargetTable, values, place="environment", key_as_variable=True)
     return table.model_copy(update=checked.model_dump(include=set(values)))
 
@@ -260,26 +316,18 @@ def _validate(model: type[_Model], values: Mapping[str, Any], *, place: str, key
 
 def _problem(key: str, where: list[str], kind: str, expected: str, given: object) -> str:
     if kind == "extra_forbidden":
-        table = _TargetTable if where[0] == "targets" else _ProjectTable
+        table: type[BaseModel] = _TargetTable if where[0] == "targets" else _ProjectTable
+        table = ConnectionTable if "connections" in where[:-1] else table
         return f"unknown key '{key}'. {did_you_mean(where[-1], table.model_fields) or _known(table)}"
     wanted = expected.removeprefix("Input should be ")
     if where[-1] == "driver_memory":
         wanted = 'a size such as "2g" or "512m"'
-    return f"'{key}' should be {wanted}, and is {given!r}."
+    shown = type(given).__name__ if _MAY_BE_SECRET.intersection(where) else repr(given)
+    return f"'{key}' should be {wanted}, and is {shown}."
 
 
 def _known(table: type[BaseModel]) -> str:
     return f"Known: {', '.join(table.model_fields)}."
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = str(value).lower() if isinstance(value, bool) else str(value)
-    return flat
 
 
 def _is_uri(text: str) -> bool:

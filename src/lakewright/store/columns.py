@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BigInteger, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from lakewright.masking import mask
+
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-__all__ = ["JsonText", "Moment", "Words"]
+__all__ = ["JsonText", "Moment", "Told", "Words"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -51,6 +53,19 @@ class Words(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """As it is, but for what PostgreSQL cannot keep."""
         return value.replace("\0", "\ufffd") if value and dialect.name == "postgresql" else value
+
+
+class Told(Words):
+    """Words for people, such as an error's: the values of secrets are masked before they are kept.
+
+    Names and paths are ``Words``: they are compared with what is declared, and stay as they are.
+    """
+
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Masked."""
+        return super().process_bind_param(None if value is None else mask(value), dialect)
 
 
 class JsonText(TypeDecorator[Any]):

@@ -14,6 +14,8 @@ import psycopg
 import pytest
 
 from lakewright.errors import ConfigurationError, TargetError
+from lakewright.model.connections import ServiceConnection
+from lakewright.runtime.connection_settings import connect_to_service
 from lakewright.runtime.services import down, processes, status, up
 from lakewright.runtime.services.ports import free_port, is_free
 from lakewright.runtime.services.processes import Process
@@ -36,7 +38,14 @@ def test_two_at_once_start_one_server(folder: Path) -> None:
     assert len(processes.working_in(folder / "postgres" / "data", "postgres")) > 1  # a server and its children
     server = process_of(folder)
     assert up(folder, ["postgres"])[0].pid == server.pid  # found again, though its parents are gone
+    wanted = ServiceConnection("local", "postgres")
+    found = connect_to_service(folder, wanted)
+    assert found.password is not None
+    with psycopg.connect(found.url, password=found.password.reveal()) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
     assert down(folder)[0].state == "stopped"
+    with pytest.raises(ConfigurationError, match=r"is stopped\. .*lakewright services up postgres"):
+        connect_to_service(folder, wanted)
     assert processes.working_in(folder / "postgres" / "data", "postgres") == []
 
 
