@@ -13,6 +13,8 @@ Consequences:
       "not deleted".
     - Replaying an old batch alone shows an older state until the later ones are replayed too; to restore the
       table first is what Stateful Merger does.
+    - In the lake ``sequence`` orders the changes of one batch; a table outside of it (``PostgresTable``) also keeps a
+      row that is newer than the change.
     - A MERGE reads the target. Where partition columns belong to the key, only the partitions that the batch
       names are read, at the price of a pass over those columns of the batch.
 """
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaChangeError
+from lakewright.model.outside import KeyedChanges, MergesRows
 from lakewright.model.protocols import Table, WriteContext
 from lakewright.model.receipts import Commit
 from lakewright.patterns.idempotency.delta_paths import DeltaPath, partition_columns
@@ -85,6 +88,8 @@ class Merger:
         needed = [*self.keys, *[c for c in (self.sequence, self.deleted) if c]]
         if missing := [name for name in needed if name not in columns]:
             raise MissingColumnsError(pattern=f"{ctx.dataset} (Merger)", missing=missing, present=columns)
+        if self.history is not None and isinstance(ctx.table, MergesRows):
+            raise ConfigurationError(f"{ctx.dataset}: a history (Scd2) is kept in the lake only. Nothing was written.")
         if self.history is not None:
             refuse_ambiguous_keys(frame, keys=[*self.keys, self.history.valid_from], what=ctx.dataset)
             return self._publish_history(frame, ctx, self.history)
@@ -93,6 +98,8 @@ class Merger:
             frame = keep_last_change(frame, keys=self.keys, sequence=self.sequence)
         else:
             refuse_ambiguous_keys(frame, keys=self.keys, what=ctx.dataset)
+        if isinstance(ctx.table, MergesRows):
+            return ctx.table.merge_rows(frame, KeyedChanges(self.keys, self.sequence, self.deleted, self.delete))
         clauses = merge_clauses(_stored(columns, ctx, self.deleted), deleted=self.deleted, delete=self.delete)
         on = _match(self.keys) + self._prune(frame, ctx)
         return ctx.table.merge(frame, on=on, clauses=clauses, partition_by=ctx.partition_by)

@@ -1,0 +1,199 @@
+"""Reaching PostgreSQL: by psycopg for questions and transactions, by Spark's JDBC source for rows.
+
+The password is looked up here, at the last moment, and handed on as an option of its own: it is in no URL, plan or
+message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from lakewright.connectors.postgres_errors import explain_database_error
+from lakewright.errors import ConfigurationError, did_you_mean
+from lakewright.model.connections import Connection
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = [
+    "ConnectionArguments",
+    "Session",
+    "TableName",
+    "ask",
+    "connect",
+    "connecting",
+    "connection_arguments",
+    "jdbc_options",
+    "no_such_table",
+    "quoted",
+    "words",
+]
+
+Session: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+_CONNECT_SECONDS = 10
+_LOCK_SECONDS = 90
+_SILENT_SECONDS = 60
+_SESSION = (
+    "SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex'; "
+    "SET extra_float_digits = 1; SET standard_conforming_strings = on; "
+    f"SET lock_timeout = '{_LOCK_SECONDS}s'; "
+    # A process that is stopped in the middle of a transaction must not hold up its successor for ever.
+    f"SET idle_in_transaction_session_timeout = '{_SILENT_SECONDS}s'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table, and its schema where one is given: ``daily_pages``, ``reports.daily_pages``."""
+
+    name: str
+    schema: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        schema, _, name = text.rpartition(".")
+        return cls(name, schema or None)
+
+    @property
+    def sql(self) -> str:
+        return quoted(self.name) if self.schema is None else f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    def beside(self, name: str) -> TableName:
+        """Another table of the same schema."""
+        return TableName(name, self.schema)
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionArguments:
+    """What psycopg needs, as plain values that can travel to a worker."""
+
+    values: dict[str, str] = field(repr=False)
+    """With the password, so it is never shown."""
+
+
+def quoted(name: str) -> str:
+    """A name as PostgreSQL reads it.
+
+    >>> quoted("daily pages")
+    '"daily pages"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def words(text: str) -> str:
+    """A text as a literal, for statements that take no parameters.
+
+    >>> words("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def ask(session: Session, statement: str, values: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Execute a statement that we put together; names in it are `quoted`, values come beside it."""
+    return session.execute(statement.encode(), values or None)
+
+
+def connection_arguments(connection: Connection) -> ConnectionArguments:
+    """The parts of a connection, its password looked up now."""
+    parts = urlsplit(connection.url)
+    found = {
+        "host": parts.hostname or "",
+        "port": str(parts.port or 5432),
+        "dbname": unquote(parts.path.lstrip("/")) or unquote(parts.username or ""),
+        "application_name": "lakewright",
+        "connect_timeout": str(_CONNECT_SECONDS),
+        "keepalives_idle": "30",
+        **dict(parse_qsl(parts.query)),
+        **connection.revealed_options(),
+    }
+    if parts.username:
+        found["user"] = unquote(parts.username)
+    if connection.password is not None:
+        found["password"] = connection.password.reveal()
+    return ConnectionArguments(found)
+
+
+def connect(arguments: ConnectionArguments, *, autocommit: bool = True) -> Session:
+    """A session in UTC that gives up where it would wait for ever; raises psycopg's own errors."""
+    try:
+        import psycopg
+    except ImportError:
+        raise ConfigurationError(
+            "PostgreSQL needs the package psycopg, which is not installed.",
+            hint='pip install "lakewright[postgres]"',
+        ) from None
+    values: dict[str, Any] = {**arguments.values, "autocommit": True, "prepare_threshold": None}
+    made = psycopg.connect(**values)
+    made.execute(_SESSION.encode())
+    made.autocommit = autocommit
+    return made
+
+
+@contextmanager
+def connecting(connection: Connection, *, what: str, effect: str = "", reading: bool = False) -> Iterator[Session]:
+    """A session for some questions, each committed by itself; what PostgreSQL refuses comes out in words."""
+    arguments = connection_arguments(connection)
+    try:
+        made = connect(arguments)
+    except Exception as error:
+        explained = _explained(error, what, effect, reading)
+        raise explained from explained.__cause__
+    try:
+        with made:
+            yield made
+    except Exception as error:
+        explained = _explained(error, what, effect, reading)
+        raise explained from explained.__cause__
+
+
+def _explained(error: Exception, what: str, effect: str, reading: bool) -> Exception:
+    import psycopg
+
+    if not isinstance(error, psycopg.Error):
+        return error
+    return explain_database_error(error, what=what, effect=effect, reading=reading)
+
+
+def jdbc_options(connection: Connection) -> dict[str, str]:
+    """The options of Spark's JDBC source; the password is one of its own, which Spark shows nowhere."""
+    parts = urlsplit(connection.url)
+    rest = {**dict(parse_qsl(parts.query)), "ApplicationName": "lakewright"}
+    database = parts.path.lstrip("/") or (parts.username or "")
+    options = {
+        "url": f"jdbc:postgresql://{parts.hostname}:{parts.port or 5432}/{database}?{urlencode(rest)}",
+        "driver": "org.postgresql.Driver",
+        # A timestamp without a time zone stays one: read as UTC, it would depend on the machine.
+        "preferTimestampNTZ": "true",
+        **connection.revealed_options(),
+    }
+    if parts.username:
+        options["user"] = unquote(parts.username)
+    if connection.password is not None:
+        options["password"] = connection.password.reveal()
+    return options
+
+
+def no_such_table(session: Session, table: TableName, *, what: str) -> ConfigurationError:
+    """The complaint about a table that is not there, with the nearest name that is."""
+    rows = ask(
+        session,
+        "SELECT CASE WHEN pg_table_is_visible(c.oid) THEN c.relname ELSE n.nspname || '.' || c.relname END "
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema') "
+        "AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1",
+    ).fetchall()
+    known = [str(row[0]) for row in rows if not str(row[0]).rpartition(".")[2].startswith("_lw_")]
+    listed = f" It has {', '.join(known[:8])}{' and more' if len(known) > 8 else ''}." if known else ""
+    return ConfigurationError(
+        f"{what}: the database has no table {table}.{listed} Nothing was read.",
+        hint=did_you_mean(str(table), known) or "Correct the name, or write its schema in front of it.",
+    )

@@ -1,0 +1,204 @@
+"""A table of PostgreSQL as the destination of a dataset: ``into=PostgresTable("blog_db", "daily_pages")``.
+
+Guarantee:
+    A slice is replaced (or its changes are applied) in one transaction, which also writes the ledger's row. Killed,
+    cut off or overtaken at any moment, the table holds each slice once, as its last attempt made it: what was committed
+    is found in the ledger, what was not is rolled back by the server, and a late transaction of an attempt that was
+    overtaken is refused.
+Consequences:
+    - The table gets the column ``_lw_event`` or ``_lw_arrival`` (indexed), which tells slices apart, where the writer
+      replaces slices. Beside it lie ``_lw_ledger`` and ``_lw_ledger_log``: leave them to Lakewright.
+    - Somebody else's table is refused unless ``adopt=True``. Rows that were there before belong to no slice and stay,
+      unless the dataset has one slice, the whole.
+    - It cannot be rolled back, and no step reads it: declare it as a source (``Jdbc``) of its own for that.
+    - The user needs the right to create tables in the schema (staging and ledger).
+    - A connection pooler must keep sessions together (PgBouncer: ``pool_mode = session``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakewright.connectors.postgres_connection import TableName
+from lakewright.connectors.postgres_partitions import RangePartitions
+from lakewright.errors import ConfigurationError
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.identity import Identity
+from lakewright.model.outside import KeyedChanges
+from lakewright.model.protocols import Writer
+
+if TYPE_CHECKING:  # a project file names destinations before Spark is there
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from lakewright.connectors.postgres_connection import Session
+    from lakewright.connectors.postgres_ledger import PostgresLog
+    from lakewright.connectors.postgres_staging import Stage
+    from lakewright.connectors.postgres_transaction import Transaction
+    from lakewright.model.receipts import Commit
+
+__all__ = ["PostgresTable", "RangePartitions"]
+
+_NAME = re.compile(r"(?:[^.\x00]{1,63}\.)?[^.\x00]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTable:
+    """A table (``daily_pages`` or ``reports.daily_pages``) of a connection in ``lakewright.toml``."""
+
+    connection: str
+    table: str
+    adopt: bool = False
+    partition_by_range: RangePartitions | None = None
+
+    def __post_init__(self) -> None:
+        if not self.connection:
+            raise ConfigurationError("PostgresTable: name the connection, as [connections.NAME] declares it.")
+        if not _NAME.fullmatch(self.table) or TableName.parse(self.table).name.startswith("_lw_"):
+            raise ConfigurationError(
+                f"PostgresTable: '{self.table}' is no name for a table. Write daily_pages or reports.daily_pages."
+            )
+
+    @property
+    def shown(self) -> str:
+        return f"{self.connection}: {self.table}"
+
+    def check_writer(self, dataset: str, writer: Writer) -> None:
+        """Refuse a history, which needs a MERGE of Delta's, and keys that PostgreSQL could not keep apart."""
+        if getattr(writer, "history", None) is not None:
+            raise ConfigurationError(
+                f"{dataset}: a history (Scd2) cannot be written to PostgreSQL yet.",
+                hint="Keep the history in a dataset of the lake, and send what is current: a step that reads it with "
+                "writer=Merger(keys=[...]), into=PostgresTable(...).",
+            )
+        keys = getattr(writer, "keys", None)
+        ranges = self.partition_by_range
+        if keys is not None and ranges is not None and ranges.by not in keys:
+            raise ConfigurationError(
+                f"{dataset}: PostgreSQL keeps keys apart only within a partition, so '{ranges.by}' has to be one of "
+                f"the keys ({', '.join(keys)}).",
+                hint="Add it to the keys, or leave partition_by_range out.",
+            )
+
+    def log(self, dataset: str, *, connections: Connections) -> PostgresLog:
+        from lakewright.connectors.postgres_ledger import PostgresLog
+
+        return PostgresLog(self._connection(dataset, connections), TableName.parse(self.table), dataset)
+
+    def open(
+        self,
+        dataset: str,
+        identity: Identity,
+        *,
+        connections: Connections,
+        spark: SparkSession,
+        still_mine: Callable[[], bool],
+    ) -> OpenedTable:
+        return OpenedTable(self, self._connection(dataset, connections), dataset, identity, spark, still_mine)
+
+    def _connection(self, dataset: str, connections: Connections) -> Connection:
+        return connections.get(self.connection, kind="postgresql", asked_by=dataset)
+
+
+class OpenedTable:
+    """A `PostgresTable` opened for one attempt: fulfils ``OutsideTable`` and ``MergesRows``."""
+
+    def __init__(
+        self,
+        destination: PostgresTable,
+        connection: Connection,
+        dataset: str,
+        identity: Identity,
+        spark: SparkSession,
+        still_mine: Callable[[], bool],
+    ) -> None:
+        self._destination = destination
+        self._connection = connection
+        self._dataset = dataset
+        self._identity = identity
+        self._spark = spark
+        self._still_mine = still_mine
+        self._table = TableName.parse(destination.table)
+
+    @property
+    def path(self) -> str:
+        return self._destination.shown
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
+
+    def exists(self) -> bool:
+        from lakewright.connectors.postgres_connection import connecting
+        from lakewright.connectors.postgres_shape import stored_columns
+
+        with connecting(self._connection, what=self._what) as session:
+            return stored_columns(session, self._table) is not None
+
+    def schema(self) -> StructType:
+        return self.read().schema
+
+    def read(self) -> DataFrame:
+        from lakewright.connectors.postgres_connection import jdbc_options
+
+        options = jdbc_options(self._connection)
+        return self._spark.read.format("jdbc").options(**options).option("dbtable", self._table.sql).load()
+
+    def replace(
+        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
+    ) -> Commit | None:
+        """Runs a job that replaces the rows that fulfil ``where``; None where a newer attempt was first."""
+        from lakewright.connectors.postgres_write import replace_staged
+
+        def change(session: Session, stage: Stage) -> Mapping[str, int]:
+            return replace_staged(session, stage, where=where, within=within)
+
+        return self._writing(frame).write("DELETE AND INSERT", change)
+
+    def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
+        raise ConfigurationError(f"{self._what}: PostgreSQL takes no MERGE of Spark's. Nothing was written.")
+
+    def merge_rows(self, frame: DataFrame, changes: KeyedChanges) -> Commit | None:
+        """Runs a job that applies changes by key; None where a newer attempt was first."""
+        from lakewright.connectors.postgres_write import merge_staged
+
+        def change(session: Session, stage: Stage) -> Mapping[str, int]:
+            return merge_staged(session, stage, changes)
+
+        return self._writing(frame, changes).write("INSERT ON CONFLICT", change)
+
+    def touch(self) -> Commit | None:
+        """Record the attempt's number and identity, without rows: what a fence is."""
+        from lakewright.connectors.postgres_connection import connecting
+        from lakewright.connectors.postgres_ledger import Ledger
+
+        ledger = Ledger(self._table, self._dataset)
+        told = connecting(self._connection, what=self._what, effect="Nothing was written.")
+        with told as session, session.transaction():
+            ledger.create(session)
+            if not ledger.take(session, self._identity):
+                return None
+            return ledger.append(session, self._identity, operation="FENCE", metrics={}, touched={})
+
+    def _writing(self, frame: DataFrame, changes: KeyedChanges | None = None) -> Transaction:
+        from lakewright.connectors.postgres_transaction import Transaction
+
+        return Transaction(
+            self._connection,
+            self._table,
+            self._dataset,
+            self._identity,
+            frame,
+            what=self._what,
+            still_mine=self._still_mine,
+            adopt=self._destination.adopt,
+            partitions=self._destination.partition_by_range,
+            changes=changes,
+        )
+
+    @property
+    def _what(self) -> str:
+        return f"{self._dataset}, {self._identity.slice_id} ({self.path})"

@@ -1,0 +1,102 @@
+"""Destinations outside the lake: a table of a database, a topic.
+
+A target without a Delta log keeps a ledger that plays the log's part: a rising position per dataset, each with the
+identity of the attempt that wrote it. So receipts, recovery and ``store rebuild`` need nothing of their own for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from lakewright.model.connections import Connections
+from lakewright.model.identity import Identity
+from lakewright.model.protocols import Table, Writer
+from lakewright.model.receipts import Commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ChecksWriter", "Destination", "KeyedChanges", "Log", "MergesRows", "OutsideTable"]
+
+
+class Log(Protocol):
+    """What was committed to a dataset, and by whom: a Delta log, or the ledger of a target that has none."""
+
+    @property
+    def path(self) -> str: ...
+
+    def exists(self) -> bool: ...
+
+    def latest(self) -> int | None:
+        """The newest version, or None where there is none."""
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """The oldest and the newest version that the log holds."""
+
+    def commit(self, version: int) -> Commit:
+        """What one version did."""
+
+    def commits(self, after: int | None = None, upto: int | None = None) -> Iterator[Commit]:
+        """The commits with ``after < version <= upto``, in order."""
+
+
+class OutsideTable(Table, Protocol):
+    """A destination opened for one attempt: each call is one transaction that carries its identity."""
+
+    def touch(self) -> Commit | None:
+        """Record the attempt's number and nothing else (a fence); None where a higher one is recorded."""
+
+
+@runtime_checkable
+class Destination(Protocol):
+    """Where a dataset goes that is not in the lake: the noun in a project file. Declaring one connects to nothing."""
+
+    @property
+    def connection(self) -> str:
+        """The name of the connection, in ``lakewright.toml``."""
+
+    @property
+    def shown(self) -> str:
+        """For people: ``blog_db: daily_pages``."""
+
+    def log(self, dataset: str, *, connections: Connections) -> Log:
+        """The ledger of a dataset in this destination."""
+
+    def open(
+        self,
+        dataset: str,
+        identity: Identity,
+        *,
+        connections: Connections,
+        spark: SparkSession,
+        still_mine: Callable[[], bool],
+    ) -> OutsideTable:
+        """The destination, to be written to under one attempt's identity."""
+
+
+@runtime_checkable
+class ChecksWriter(Protocol):
+    """A destination that takes some writers only; asked when the project is loaded."""
+
+    def check_writer(self, dataset: str, writer: Writer) -> None:
+        """Refuse, by a ``ConfigurationError``, a writer that cannot write here."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedChanges:
+    """How changes are applied by key: see Merger."""
+
+    keys: Sequence[str]
+    sequence: str | None = None
+    deleted: str | None = None
+    delete: Literal["hard", "soft"] = "hard"
+
+
+@runtime_checkable
+class MergesRows(Protocol):
+    """A table that applies changes in its own way, because it knows no MERGE of Spark's."""
+
+    def merge_rows(self, frame: DataFrame, changes: KeyedChanges) -> Commit | None:
+        """Runs a job that applies the changes in one transaction; None where a newer attempt was first."""

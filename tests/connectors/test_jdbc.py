@@ -1,0 +1,226 @@
+"""A PostgreSQL table as a source: what is new, read in parts, and what goes wrong in words."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from tests.pipelines.shop import made, ok, rows_of
+
+from lakewright.connectors.jdbc import Jdbc
+from lakewright.connectors.read_errors import explain_read_error
+from lakewright.errors import ConfigurationError, InputError, LakewrightError, MissingColumnsError, SchemaChangeError
+from lakewright.lake.delta_errors import is_transient
+from lakewright.model.arrivals import Arrival
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.protocols import SourceContext
+from lakewright.model.secrets import Secret
+
+TIME = datetime(2026, 1, 5, tzinfo=UTC)
+USERS = """
+    CREATE TABLE users (id bigint PRIMARY KEY, name text, changed timestamptz NOT NULL);
+    INSERT INTO users SELECT i, 'u' || i, '2026-01-01'::timestamptz + i * interval '1 hour' FROM generate_series(1, 9) i
+"""
+
+
+class Reader:
+    """Takes arrivals one after another, as a run does."""
+
+    def __init__(self, spark: SparkSession, database: Any, monkeypatch: Any) -> None:
+        self.spark, self.database = spark, database
+        monkeypatch.setenv("JDBC_TEST_PASSWORD", database.password)
+        self.last: Arrival | None = None
+
+    def connections(self, *, user: str | None = None, port: int | None = None) -> Connections:
+        at = self.database
+        url = f"postgresql://{user or at.user}@{at.host}:{port or at.port}/{at.name}"
+        return Connections({"db": Connection("db", url, Secret("secret://env/JDBC_TEST_PASSWORD"))})
+
+    def ctx(self, **other: Any) -> SourceContext:
+        last = None if self.last is None else self.last.window
+        return SourceContext("users", Path("."), last_window=last, connections=self.connections(**other))
+
+    def sql(self, statement: str) -> None:
+        with self.database.connect() as session:
+            session.execute(statement)
+
+    def take(self, source: Jdbc) -> Arrival | None:
+        found = source.look(self.ctx())
+        if found is None:
+            return None
+        number = 1 if self.last is None else self.last.number + 1
+        self.last = Arrival("users", number, json.loads(json.dumps(found.window)), TIME)
+        return self.last
+
+    def frame(self, source: Jdbc, one: Arrival | None, schema: str | None = None) -> Any:
+        assert one is not None
+        declared = None if schema is None else StructType.fromDDL(schema)
+        return source.read(one, spark=self.spark, schema=declared, ctx=self.ctx())
+
+    def ids(self, source: Jdbc, one: Arrival | None) -> list[int]:
+        return sorted(row["id"] for row in self.frame(source, one).collect())
+
+
+@pytest.fixture
+def reader(spark, postgres, monkeypatch) -> Reader:
+    return Reader(spark, postgres.database(), monkeypatch)
+
+
+def test_a_cursor_takes_each_range_once_as_it_was_recorded_and_in_parts(reader):
+    reader.sql(USERS)
+    source = Jdbc("db", table="users", cursor="changed", key="id", partitions=3, columns=["id", "name"])
+    first = reader.take(source)
+    assert first.window["key"] == {"column": "id", "low": "1", "high": "9"}
+    assert reader.take(source) is None
+    reader.sql("INSERT INTO users VALUES (10, 'new', '2026-02-01'); UPDATE users SET name='x', changed='2026-02-02' "
+               "WHERE id = 1")  # fmt: skip
+    frame = reader.frame(source, first)
+    # The row that changed after the recording comes with the next arrival, not with this one.
+    assert sorted(row["id"] for row in frame.collect()) == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert "changed" not in frame.columns
+    row = frame.where("id = 2").first()
+    assert (row["_lw_raw"], row["_lw_file"], row["_lw_file_version"]) == (None, "users", "2026-01-01 09:00:00+00")
+    plan = frame._jdf.queryExecution().toString() if hasattr(frame, "_jdf") else ""
+    assert reader.database.password not in plan
+    assert "numPartitions=3" in plan or not plan
+    assert reader.ids(source, reader.take(source)) == [1, 10]
+    reader.sql("ALTER TABLE users ALTER changed DROP NOT NULL; INSERT INTO users VALUES (11, 'never', NULL)")
+    with pytest.raises(InputError, match="NULL"):
+        reader.take(source)
+
+
+def test_a_snapshot_is_taken_only_where_a_row_changed(reader):
+    reader.sql(USERS)
+    source = Jdbc("db", table="users", key="changed", partitions=2)
+    first = reader.take(source)
+    assert reader.ids(source, first) == list(range(1, 10))
+    assert not source.repeatable
+    assert reader.take(source) is None
+    reader.sql("UPDATE users SET name = name")
+    assert reader.take(source) is None
+    reader.sql("UPDATE users SET name = 'other' WHERE id = 4")
+    assert reader.ids(source, reader.take(source)) == list(range(1, 10))
+    query = Jdbc("db", query="SELECT id, name FROM users WHERE id < 3;")
+    assert reader.ids(query, reader.take(query)) == [1, 2]
+
+
+def test_what_arrives_as_what(reader):
+    reader.sql("CREATE TYPE mood AS ENUM ('good')")
+    reader.sql(
+        """CREATE TABLE users (id int, n numeric(10,2), at timestamptz, local timestamp, j jsonb, tags text[],
+           u uuid, raw bytea, m mood, day date, spent interval)"""
+    )
+    reader.sql(
+        """INSERT INTO users VALUES (1, 1.5, '2026-01-05 23:59:59.999+01', '2026-01-05 01:00', '{"a": 1}',
+           '{x,NULL}', '00000000-0000-0000-0000-000000000001', '\\x00ff', 'good', '2026-01-05', '1 day')"""
+    )
+    everything = Jdbc("db", table="users")
+    with pytest.raises(InputError, match=r"'spent' is interval"):
+        reader.take(everything)
+    source = Jdbc("db", query="SELECT id, n, at, local, j, tags, u, raw, m, day FROM users")
+    one = reader.take(source)
+    frame = reader.frame(source, one).drop("_lw_raw", "_lw_file", "_lw_file_version", "_lw_hash")
+    assert [field.dataType.simpleString() for field in frame.schema] == [
+        "int", "decimal(10,2)", "timestamp", "timestamp_ntz", "string", "array<string>", "string", "binary", "string",
+        "date",
+    ]  # fmt: skip
+    row = frame.selectExpr("n", "cast(at AS string)", "cast(local AS string)", "j", "tags", "raw", "m").first()
+    assert tuple(row) == (
+        Decimal("1.50"), "2026-01-05 22:59:59.999", "2026-01-05 01:00:00", '{"a": 1}', ["x", None],
+        bytearray(b"\x00\xff"), "good",
+    )  # fmt: skip
+    assert reader.frame(source, one, "id BIGINT").first()["id"] == 1
+    with pytest.raises(SchemaChangeError, match="no column 'idd'"):
+        reader.frame(source, one, "idd INT")
+
+
+def test_what_goes_wrong_is_told_without_the_password(reader, monkeypatch):
+    reader.sql(USERS)
+    reader.sql("CREATE ROLE guest_jdbc LOGIN" if not _has_role(reader, "guest_jdbc") else "SELECT 1")
+    reader.sql(f"ALTER ROLE guest_jdbc PASSWORD '{reader.database.password}'; GRANT SELECT (id) ON users TO guest_jdbc")
+
+    def told(source: Jdbc, **other: Any) -> LakewrightError:
+        with pytest.raises(LakewrightError) as caught:
+            source.look(reader.ctx(**other))
+        assert reader.database.password not in str(caught.value) + str(caught.value.__cause__)
+        return caught.value
+
+    users = Jdbc("db", table="users")
+    assert "Did you mean 'users'" in str(told(Jdbc("db", table="user")))
+    assert isinstance(told(Jdbc("db", table="users", cursor="chnged")), MissingColumnsError)
+    assert "permission denied: the connection's user may not read name, changed" in str(told(users, user="guest_jdbc"))
+    assert Jdbc("db", table="users", columns=["id"]).look(reader.ctx(user="guest_jdbc")) is not None
+    down = told(users, port=1)
+    assert "does not answer" in str(down)
+    assert is_transient(down)
+    one = reader.take(users)
+    monkeypatch.setenv("JDBC_TEST_PASSWORD", "wrong-secret")
+    wrong = told(users)
+    assert "refuses the user or the password" in str(wrong)
+    assert not is_transient(wrong)
+    with pytest.raises(LakewrightError) as caught:
+        reader.frame(users, one)
+    assert "wrong-secret" not in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        Jdbc("db")
+
+
+def _has_role(reader: Reader, name: str) -> bool:
+    with reader.database.connect() as session:
+        return session.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,)).fetchone() is not None
+
+
+def test_a_server_that_stops_while_rows_are_read_is_worth_another_try(reader):
+    reader.sql(USERS)
+    # The first row that is read ends every session of Spark's reader, as a server does when it is stopped.
+    ending = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    source = Jdbc("db", query=f"SELECT id, ({ending} AND id > 0) AS ended FROM users")
+    window = {"of": "query", "rows": 9, "fingerprint": "0", "key": None}
+    with pytest.raises(Exception, match="terminating connection") as caught:
+        reader.frame(source, Arrival("users", 1, window, TIME)).collect()
+    assert is_transient(caught.value)
+    explained = explain_read_error(caught.value)
+    assert explained is not None
+    assert "the database stopped the work" in str(explained)
+
+
+def test_a_window_that_is_in_bronze_is_never_read_again(project, postgres, monkeypatch):
+    database = postgres.database()
+    monkeypatch.setenv("JDBC_TEST_PASSWORD", database.password)
+    with database.connect() as session:
+        session.execute(USERS)
+    shop = project(
+        {
+            "lakewright.toml": f"""
+                name = "test"
+                [connections.db]
+                url = "postgresql://{database.user}@{database.host}:{database.port}/{database.name}"
+                password = "secret://env/JDBC_TEST_PASSWORD"
+            """,
+            "pipelines/users.py": """
+                from lakewright import Jdbc, Pipeline
+                users = Pipeline("users", start="2026-01-01")
+                users.source("people", Jdbc("db", table="users", columns=["id", "name"]))
+
+                @users.dataset()
+                def names(people):
+                    return people.select("name")
+            """,
+        }
+    )
+    assert made(ok(shop.run(at="2026-01-03"))) == {("people", "arrival-1"), ("names", "arrival-1")}
+    with database.connect() as session:
+        session.execute("UPDATE users SET name = 'changed since'")
+    again = ok(shop.backfill("2026-01-01", sources=True, at="2026-01-03"))
+    assert made(again) == {("names", "arrival-1")}
+    assert any("repeats begin at bronze" in note.message for note in again.notes)
+    names, wish = shop.backfill_wish("2026-01-01", sources=True, at="2026-01-03")
+    assert "repeats begin at bronze" in shop.plan_backfill(names, wish).warnings[0]
+    assert {row["name"] for row in rows_of(shop, "people")} == {f"u{i}" for i in range(1, 10)}
+    assert ("people", "arrival-2") in made(ok(shop.run(at="2026-01-03")))

@@ -1,0 +1,378 @@
+"""PostgreSQL as a destination: one transaction per slice, a ledger beside the data, and nothing from a zombie."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import functions as F
+from tests.pipelines.shop import land, made, ok, order
+
+from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
+from lakewright.connectors.postgres_partitions import RangePartitions
+from lakewright.connectors.postgres_staging import Stage, stage_name, staging
+from lakewright.connectors.postgres_table import PostgresTable
+from lakewright.connectors.postgres_write import copy_into, merge_rows, overwrite_rows, replace_staged
+from lakewright.errors import ConfigurationError, InputError, LakewrightError, SchemaChangeError, TargetError
+from lakewright.lake.delta_errors import is_transient
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.identity import Identity
+from lakewright.model.secrets import Secret
+from lakewright.patterns.idempotency.merger import Merger
+from lakewright.patterns.idempotency.scd2 import Scd2
+from lakewright.pipelines.status import read_status
+
+DAILY = "day string, n int, _lw_event string"
+
+
+class Database:
+    """A fresh database, and the connection to it that a project would declare."""
+
+    def __init__(self, at: Any) -> None:
+        self.at = at
+        url = f"postgresql://{at.user}@{at.host}:{at.port}/{at.name}"
+        self.connection = Connection("db", url, Secret("secret://env/PG_TEST_PASSWORD"))
+        self.connections = Connections({"db": self.connection})
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.at.connect() as session:
+            found = session.execute(statement)
+            return found.fetchall() if found.description else []
+
+    def stages(self) -> list[tuple[Any, ...]]:
+        return self.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE '\\_lw\\_stage%'")
+
+
+@pytest.fixture
+def database(postgres, monkeypatch) -> Database:
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    return Database(postgres.database())
+
+
+def attempt(number: int, slice_id: str = "2026-01-05", dataset: str = "daily") -> Identity:
+    return Identity(dataset, slice_id, number, f"run-{number}")
+
+
+def opened(spark, database, identity, still_mine=lambda: True, **options):
+    into = PostgresTable("db", "daily", **options)
+    return into.open("daily", identity, connections=database.connections, spark=spark, still_mine=still_mine)
+
+
+def replaced(spark, database, number, n, **options):
+    frame = spark.createDataFrame([("2026-01-05", n, "2026-01-05")], DAILY)
+    table = opened(spark, database, attempt(number), **options)
+    return table.replace(frame, where="_lw_event = '2026-01-05'", within=True)
+
+
+def test_every_value_arrives_as_it_was(spark, database):
+    database.rows(
+        "CREATE TABLE t (s text, i int, d numeric(10,2), at timestamptz, local timestamp, day date, raw bytea, "
+        "tags text[], n int[], j jsonb, u uuid, x float8)"
+    )
+    nasty = 'tab\t line\n back\\slash \\N \r "quoted" {é} ' + "'"
+    rows = [
+        (nasty, 1, Decimal("-12.30"), datetime(2026, 1, 5, 23, 59, 59, 999000), datetime(2026, 1, 5, 1),
+         date(2026, 1, 5), bytearray(b"\x00\\x\xff"), [nasty, None, "", "NULL"], [1, None], (1, None),
+         "00000000-0000-0000-0000-000000000001", float("nan")),
+        (None,) * 12, ("", 0, Decimal(0), None, None, None, bytearray(), [], [], (None, "k"), None, 1e300),
+    ]  # fmt: skip
+    kinds = (
+        "s string, i int, d decimal(10,2), at timestamp, local timestamp_ntz, day date, raw binary, "
+        "tags array<string>, n array<int>, j struct<a: int, b: string>, u string, x double"
+    )
+    frame = spark.createDataFrame(rows, kinds)
+    assert copy_into(frame, database.connection, table="t") == 3
+    first = database.rows("SELECT *, x = 'NaN' FROM t WHERE i = 1")[0]
+    nothing = database.rows("SELECT * FROM t WHERE i IS NULL")[0]
+    empty = database.rows("SELECT * FROM t WHERE i = 0")[0]
+    assert first[0] == nasty
+    assert first[2] == Decimal("-12.30")
+    assert first[3].isoformat() == "2026-01-05T23:59:59.999000+00:00"
+    assert first[4:6] == (datetime(2026, 1, 5, 1), date(2026, 1, 5))
+    assert (bytes(first[6]), first[7], first[8]) == (b"\x00\\x\xff", [nasty, None, "", "NULL"], [1, None])
+    assert (first[9], first[-1]) == ({"a": 1, "b": None}, True)
+    assert nothing == (None,) * 12
+    assert (empty[0], bytes(empty[6]), empty[7], empty[11]) == ("", b"", [], 1e300)
+    with pytest.raises(InputError, match="NUL"):
+        copy_into(spark.createDataFrame([("a\0b",)], "s string"), database.connection, table="t")
+    with pytest.raises(TargetError, match="does not fit") as wrong:
+        copy_into(spark.createDataFrame([("no uuid",)], "u string"), database.connection, table="t")
+    assert not is_transient(wrong.value)
+    assert database.stages() == []
+
+
+@pytest.mark.shows("04.data-overwrite", 5)
+def test_where_the_insert_fails_the_delete_is_rolled_back(spark, database):
+    database.rows(
+        "CREATE TABLE t (day text, n int CHECK (n > 0)); INSERT INTO t VALUES ('d1', 1), ('d1', 2), ('d2', 3)"
+    )
+    frame = spark.createDataFrame([("d1", 7), ("d1", -1)], "day string, n int")
+    with pytest.raises(TargetError, match="check constraint"):
+        overwrite_rows(frame, database.connection, table="t", where="day = 'd1'")
+    assert database.rows("SELECT * FROM t ORDER BY n") == [("d1", 1), ("d1", 2), ("d2", 3)]
+    with pytest.raises(InputError, match="outside"):
+        overwrite_rows(frame.withColumn("day", F.lit("d9")), database.connection, table="t", where="day = 'd1'")
+    assert overwrite_rows(frame.where("n > 0"), database.connection, table="t", where="day = 'd1'") == 1
+    assert database.rows("SELECT * FROM t ORDER BY n") == [("d2", 3), ("d1", 7)]
+    assert database.stages() == []
+
+
+@pytest.mark.shows("04.merger", 8)
+def test_a_column_that_the_target_lacks_fails_and_leaves_the_target(spark, database):
+    database.rows("CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'a')")
+    frame = spark.createDataFrame([(1, "b", "x")], "id int, name string, extra string")
+    with pytest.raises(SchemaChangeError, match="extra"):
+        merge_rows(frame, database.connection, table="t", keys=["id"])
+    assert database.rows("SELECT * FROM t") == [(1, "a")]
+    assert database.stages() == []
+    with pytest.raises(ConfigurationError, match="no unique index"):
+        merge_rows(frame.drop("extra"), database.connection, table="t", keys=["name"])
+
+
+def test_changes_are_applied_by_key_and_only_newer_ones_win(spark, database):
+    database.rows("CREATE TABLE t (id int PRIMARY KEY, name text, seq int)")
+
+    def change(*rows, **options):
+        frame = spark.createDataFrame(list(rows), "id int, name string, seq int, gone boolean")
+        return merge_rows(frame, database.connection, table="t", keys=["id"], sequence="seq", deleted="gone", **options)
+
+    first = [(1, "a", 1, None), (2, "b", 5, False), (3, "never", 1, True)]
+    assert change(*first) == 2
+    change(*first)
+    assert database.rows("SELECT * FROM t ORDER BY id") == [(1, "a", 1), (2, "b", 5)]
+    assert change((1, "new", 2, False), (2, "old", 4, False)) == 1
+    assert change((1, "late delete", 1, True), (2, "x", 6, True)) == 1
+    assert database.rows("SELECT * FROM t") == [(1, "new", 2)]
+    database.rows("ALTER TABLE t ADD gone boolean")
+    change((1, "marked", 3, True), (4, "unknown", 1, True), delete="soft")
+    assert database.rows("SELECT * FROM t") == [(1, "marked", 3, True)]
+
+
+@pytest.mark.shows("08.horizontal-partitioner", 6)
+def test_a_row_lands_in_the_partition_of_its_day_or_has_the_configured_outcome(spark, database):
+    def write(number, *times, **options):
+        ranges = RangePartitions("at", start="2026-01-01", end="2026-02-01", **options)
+        frame = spark.createDataFrame([(t,) for t in times], "t string").selectExpr("cast(t AS timestamp) AS at")
+        table = opened(spark, database, attempt(number, "whole"), partition_by_range=ranges)
+        return table.replace(frame, where="true", within=True)
+
+    write(1, "2026-01-05 23:59:59.999", "2026-01-06 00:00:00")
+    placed = "SELECT tableoid::regclass::text, at::text FROM daily ORDER BY 2"
+    kept = [("daily_20260105", "2026-01-05 23:59:59.999+00"), ("daily_20260106", "2026-01-06 00:00:00+00")]
+    assert database.rows(placed) == kept
+    for outside in ("2025-12-31 23:59:59", "2026-02-01 00:00:00", None):
+        with pytest.raises(InputError, match="outside every partition"):
+            write(2, "2026-01-05 10:00:00", outside)
+    assert database.rows(placed) == kept
+    write(3, "2026-01-31 12:00:00", "2027-05-05 00:00:00", outside="default")
+    assert [row[0] for row in database.rows(placed)] == ["daily_20260131", "daily_default"]
+    with pytest.raises(ConfigurationError, match="'at' has to be one of the keys"):
+        PostgresTable("db", "t", partition_by_range=RangePartitions("at")).check_writer("d", Merger(keys=["id"]))
+    with pytest.raises(ConfigurationError, match="Scd2"):
+        PostgresTable("db", "t").check_writer("d", Merger(keys=["id"], history=Scd2(valid_from="at")))
+
+
+def test_a_zombie_changes_nothing_after_its_successor_or_only_a_fence(spark, database):
+    assert replaced(spark, database, 5, 1).version == 1
+    assert replaced(spark, database, 5, 99) is None
+    assert replaced(spark, database, 3, 99) is None
+    fence = opened(spark, database, attempt(9).as_part("main", "fence")).touch()
+    assert fence.data_change is False
+    assert replaced(spark, database, 7, 99) is None
+    # It had passed the first look and staged its rows before it was overtaken.
+    asleep = opened(spark, database, attempt(11))
+    frame = spark.createDataFrame([("2026-01-05", 99, "2026-01-05")], DAILY)
+
+    def overtake() -> bool:
+        if not database.rows("SELECT 1 FROM _lw_ledger WHERE number = 12"):
+            opened(spark, database, attempt(12).as_part("main", "fence")).touch()
+        return True
+
+    asleep._still_mine = overtake
+    assert asleep.replace(frame, where="_lw_event = '2026-01-05'", within=True) is None
+    with pytest.raises(LakewrightError, match="taken over"):
+        replaced(spark, database, 20, 99, still_mine=lambda: False)
+    assert database.rows("SELECT n FROM daily") == [(1,)]
+    commit = replaced(spark, database, 21, 2)
+    assert (commit.rows, commit.metrics["numDeletedRows"]) == (1, 1)
+    assert database.rows("SELECT n FROM daily") == [(2,)]
+    log = PostgresTable("db", "daily").log("daily", connections=database.connections)
+    assert [c.version for c in log.commits()] == [1, 2, 3, 4]
+    assert log.bounds() == (1, 4)
+    assert Identity.from_json(log.commit(4).metadata) == attempt(21)
+    assert database.stages() == []
+
+
+def test_columns_gained_lost_and_retyped_and_tables_of_others(spark, database):
+    replaced(spark, database, 1, 1)
+    wider = spark.createDataFrame(
+        [("2026-01-05", 2, "FR", "2026-01-05")], "day string, n int, land string, _lw_event string"
+    )
+
+    def write(number, frame, **options):
+        return opened(spark, database, attempt(number), **options).replace(
+            frame, where="_lw_event = '2026-01-05'", within=True
+        )
+
+    write(2, wider)
+    assert database.rows("SELECT n, land FROM daily") == [(2, "FR")]
+    with pytest.raises(SchemaChangeError, match="land is in the table"):
+        write(3, wider.drop("land"))
+    with pytest.raises(SchemaChangeError, match="integer in the table and text"):
+        write(3, wider.withColumn("n", F.lit("x")))
+    with pytest.raises(SchemaChangeError, match="'wait' is interval"):
+        write(3, wider.selectExpr("*", "make_dt_interval(1) AS wait"))
+    database.rows("DROP TABLE daily, _lw_ledger, _lw_ledger_log")
+    database.rows("CREATE TABLE daily (day text, n bigint, land varchar(2)); INSERT INTO daily VALUES ('old', 7, 'PL')")
+    with pytest.raises(TargetError, match="adopt=True"):
+        write(4, wider)
+    write(5, wider, adopt=True)
+    write(6, wider, adopt=True)
+    assert database.rows("SELECT day, n, _lw_event FROM daily ORDER BY n") == [
+        ("2026-01-05", 2, "2026-01-05"), ("old", 7, None),
+    ]  # fmt: skip
+
+
+def test_a_task_sent_twice_a_crash_and_a_dead_attempt_leave_nothing_behind(spark, database):
+    database.rows("CREATE TABLE daily (n int); CREATE UNLOGGED TABLE _lw_stage_dead_3 (n int)")
+    arguments = connection_arguments(database.connection)
+    assert "password" not in repr(arguments)
+    frame = spark.range(5).selectExpr("cast(id AS int) AS n")
+    stage = Stage(stage_name(TableName("daily"), "test", 1), TableName("daily"), "daily")
+    with connect(arguments) as session, staging(session, stage, ["n"]):
+        assert [row[0] for row in database.stages()] == [stage.table.name]
+        stage.fill(frame, arguments)  # its answers never reach the driver: the tasks are run again
+        stage.fill(frame, arguments)
+        with session.transaction():
+            stage.refuse_incomplete(session)
+            assert replace_staged(session, stage, where="true", within=True)["numOutputRows"] == 5
+        session.execute(f"TRUNCATE {stage.table.sql}".encode())  # what a crash does to a table that is not logged
+        with pytest.raises(TargetError, match="crashed") as emptied:
+            stage.refuse_incomplete(session)
+        assert is_transient(emptied.value)
+    assert database.rows("SELECT count(*) FROM daily") == [(5,)]
+    assert database.stages() == []
+
+
+def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(spark, database, monkeypatch):
+    replaced(spark, database, 1, 1)
+    leave, lost = psycopg.Transaction.__exit__, []
+
+    def cut_off(self, kind, value, trace):
+        """The transaction that has written the ledger is committed, and then the connection breaks."""
+        written = kind is None and self.connection.execute("SELECT count(*) FROM _lw_ledger_log").fetchone()[0] > 1
+        ended = leave(self, kind, value, trace)
+        if written and not lost:
+            lost.append(self)
+            self.connection.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return ended
+
+    monkeypatch.setattr(psycopg.Transaction, "__exit__", cut_off)
+    commit = replaced(spark, database, 2, 2)
+    assert lost
+    assert commit.version == 2
+    assert database.rows("SELECT n FROM daily") == [(2,)]
+    monkeypatch.setattr(psycopg.Transaction, "__exit__", leave)
+    database.rows("ALTER TABLE daily ADD CHECK (n < 3 OR pg_terminate_backend(pg_backend_pid()))")
+    with pytest.raises(LakewrightError) as stopped:
+        replaced(spark, database, 3, 3)
+    assert is_transient(stopped.value)
+    assert database.rows("SELECT n FROM daily") == [(2,)]
+    database.rows("ALTER TABLE daily DROP CONSTRAINT daily_n_check")
+    replaced(spark, database, 4, 4)
+    assert database.rows("SELECT n FROM daily") == [(4,)]
+
+
+PIPELINE = """
+    from lakewright import JsonFiles, Merger, Pipeline, PostgresTable
+    shop = Pipeline("shop", schedule="@daily", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+    shop.sql("daily", "SELECT to_date(at) AS day, sum(amount) AS amount FROM orders GROUP BY 1", event_time="day",
+             into=PostgresTable("db", "daily"))
+"""
+CUSTOMERS = """
+    @shop.dataset(into=PostgresTable("db", "customers"), writer=Merger(keys=["customer"], sequence="at"))
+    def customers(orders):
+        return orders.select("customer", "amount", "at")
+"""
+
+
+def shop_files(database: Database, more: str = "") -> dict[str, str]:
+    toml = f"""
+        name = "shop"
+        [targets.dev]
+        fast_start = true
+        master = "local[1]"
+        parallel = 1
+        [connections.db]
+        url = "{database.connection.url}"
+        password = "secret://env/PG_TEST_PASSWORD"
+    """
+    return {"lakewright.toml": toml, "pipelines/shop.py": PIPELINE + more}
+
+
+def test_a_pipeline_writes_repeats_plans_and_is_rebuilt_from_the_ledger(project, database):
+    shop = project(shop_files(database, CUSTOMERS))
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 2)])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "d2.json", [order("c", "2026-01-01T12:00:00Z", 1), order("d", "2026-01-02T10:00:00Z", 4)])
+    assert ("daily", "2026-01-01") in made(ok(shop.run(at="2026-01-03")))
+    ok(shop.run(at="2026-01-03", again=True))
+    truth = [("2026-01-01", 8, "2026-01-01"), ("2026-01-02", 4, "2026-01-02")]
+    asked = "SELECT day::text, amount::int, _lw_event FROM daily ORDER BY 1"
+    assert database.rows(asked) == truth
+    assert database.rows("SELECT customer, amount FROM customers") == [(1, 4)]
+    live = shop.store.receipts.live_slices("daily")
+    assert shop.store.receipts.live("daily", "2026-01-01").rows == 1
+    shop.rebuild_store()
+    assert shop.store.receipts.live_slices("daily").keys() == live.keys()
+    assert not ok(shop.run(at="2026-01-03")).outcomes
+    assert not shop.plan(at="2026-01-03")["daily"].to_make
+    assert "daily" in {found.name for found in read_status(shop.store, shop._now()).datasets}
+    with pytest.raises(ConfigurationError, match="cannot be rolled back"):
+        shop.rollback("daily")
+    with pytest.raises(ConfigurationError, match="not in the lake"):
+        shop.show("daily")
+    ok(shop.run(at="2026-01-03", empty=True))
+    assert database.rows(asked) == truth
+    moved = PIPELINE.replace('"db", "daily"', '"db", "moved"')
+    shop = project({"pipelines/shop.py": moved})
+    assert shop.run(at="2026-01-03", again=True, slices=["2026-01-01"]).errors[0].hint.startswith("`lakewright store")
+    shop.rebuild_store()
+    ok(shop.run(at="2026-01-03"))
+    assert database.rows(asked.replace("daily", "moved")) == truth
+    reads = "\n    @shop.dataset()\n    def more(daily):\n        return daily\n"
+    with pytest.raises(ConfigurationError, match="goes to db: daily"):
+        project(shop_files(database, reads), folder="other").graph  # noqa: B018
+
+
+# One kill per writer runs in the suite, since each costs a cold JVM; `make chaos` runs both.
+@pytest.mark.parametrize("failpoint", [pytest.param("staged", marks=pytest.mark.chaos), "committed.main:2"])
+def test_a_kill_of_the_real_command_leaves_nothing_that_a_second_run_does_not_mend(project, database, failpoint):
+    shop = project(shop_files(database))
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 2)])
+    killed = subprocess.run(
+        [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-02"],
+        cwd=shop.folder,
+        env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    ok(shop.run(at="2026-01-02"))
+    assert database.rows("SELECT day::text, amount::int FROM daily") == [("2026-01-01", 7)]
+    assert database.stages() == []
+    assert shop.store.steps.open_steps() == []
+    kinds = [Identity.from_json(commit.metadata).kind for commit in shop.lake.log("daily").commits()]
+    assert kinds.count("data") == 1
+    assert not ok(shop.run(at="2026-01-02")).outcomes
