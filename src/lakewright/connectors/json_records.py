@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN
 
-__all__ = ["read_json_records"]
+__all__ = ["decoded_utf8", "parse_json_records", "read_json_records"]
 
 _BLANKS = " \t\r\n"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -44,6 +44,13 @@ def read_json_records(
     records = lines.where(first | (F.length(F.btrim("text", F.lit(_BLANKS))) > 0))
     if multiline:
         records = _split_documents(records)
+    return parse_json_records(records, schema=schema, options=options, place=(FILE_COLUMN, VERSION_COLUMN))
+
+
+def parse_json_records(
+    records: DataFrame, *, schema: StructType, options: Mapping[str, str], place: Sequence[str]
+) -> DataFrame:
+    """A ``text`` per record (``flawed``: its bytes were wrong) to columns, raw text, ``place`` and hash; lazy."""
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW_COLUMN}
     with_raw = StructType([*schema.fields, StructField(RAW_COLUMN, StringType())])
     parsed = records.withColumn("record", F.from_json("text", with_raw, parsing))
@@ -57,7 +64,7 @@ def read_json_records(
     raw = F.when(wrong, F.col("text")).alias(RAW_COLUMN)
     # The record's own text tells it: cheaper than its columns, and the same whatever the schema declares.
     content = F.xxhash64("text").alias(HASH_COLUMN)
-    return parsed.select(*columns, raw, FILE_COLUMN, VERSION_COLUMN, content)
+    return parsed.select(*columns, raw, *place, content)
 
 
 def _decoded(encoding: str) -> tuple[Column, Column]:
@@ -69,9 +76,15 @@ def _decoded(encoding: str) -> tuple[Column, Column]:
         odd = F.octet_length(data) % 2 == 1
         whole = F.when(odd, F.substring(data, F.lit(1), F.octet_length(data) - 1)).otherwise(data)
         return _without_mark(F.decode(whole, encoding)), odd
-    as_bytes = F.decode(value.cast("binary"), "ISO-8859-1")
     if encoding != "UTF-8":
-        return as_bytes, F.lit(False)
+        return F.decode(value.cast("binary"), "ISO-8859-1"), F.lit(False)
+    return decoded_utf8(value)
+
+
+def decoded_utf8(value: Column) -> tuple[Column, Column]:
+    """The text of bytes, or of text as Spark read it, that should be UTF-8, and whether they are not."""
+    as_bytes = F.decode(value.cast("binary"), "ISO-8859-1")
+    value = value.cast("string")
     # from_json would put U+FFFD in the place of each wrong byte, silently. Read byte by byte nothing is lost:
     # the text is right if the file is Latin-1, and the bytes can be had back in any case.
     valid = F.is_valid_utf8(value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+from lakewright.connectors.jdbc_errors import explain_jdbc_error
+from lakewright.connectors.kafka_errors import explain_kafka_error
 from lakewright.errors import InputError, LakewrightError, SchemaChangeError
 
 __all__ = ["explain_read_error"]
@@ -21,7 +23,14 @@ def explain_read_error(error: BaseException) -> LakewrightError | None:
     A read is lazy, so its failure comes out of the write that it feeds: ask this before anything that
     explains write errors. Since a commit is all or nothing, nothing was published.
     """
+    if (kafka := explain_kafka_error(error)) is not None:
+        return kafka
+    if (failed := explain_jdbc_error(error)) is not None:
+        return failed
     text = str(error)
+    trace = getattr(error, "getStackTrace", lambda: None)()  # where a Connect server keeps the causes
+    if trace and trace not in text:
+        text = f"{text}\n{trace}"
     found = _READING.search(text) or _NOT_FOUND.search(text)
     if found is None:
         if "[MALFORMED_CHARACTER_CODING]" in text:

@@ -11,14 +11,32 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
-from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
+from lakewright.lake.schemas import fit_to_table
+from lakewright.model.columns import (
+    FILE_COLUMN,
+    HASH_COLUMN,
+    OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    RAW_COLUMN,
+    TOPIC_COLUMN,
+    VERSION_COLUMN,
+    business_columns,
+)
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DEAD_LETTERS", "LATE_ROWS", "dead_letter_rows", "late_rows", "rows_per_rule", "write_side_rows"]
+__all__ = [
+    "DEAD_LETTERS",
+    "LATE_ROWS",
+    "dead_letter_rows",
+    "find_side_rows",
+    "late_rows",
+    "rows_per_rule",
+    "write_side_rows",
+]
 
 DEAD_LETTERS = f"{SYSTEM_FOLDER}/dead_letters"
 LATE_ROWS = f"{SYSTEM_FOLDER}/late_rows"
@@ -54,11 +72,36 @@ def late_rows(frame: DataFrame, *, identity: Identity, input_name: str) -> DataF
     )
 
 
-def write_side_rows(lake: Lake, table: str, rows: DataFrame, identity: Identity) -> Commit | None:
-    """Runs a job that replaces the side rows of this dataset, slice and part; None where a newer attempt was first."""
+def write_side_rows(
+    lake: Lake, table: str, rows: DataFrame, identity: Identity, *, of_input: str | None = None
+) -> Commit | None:
+    """Runs a job that replaces the side rows of this dataset and slice (``of_input``: only those of one input).
+
+    What the same attempt, or the same micro-batch, had committed before stays, and is returned; None where a newer
+    attempt was first.
+    """
     target = lake.open(table, identity)
     where = f"dataset = '{identity.dataset}' AND slice = '{identity.slice_id}'"
-    return target.replace(rows, where=where, partition_by=_PARTITIONS, within=True)
+    if of_input is not None:
+        where += f" AND input = '{of_input}'"
+    # A table that an older release made lacks what has been told of a record since; it gains it here.
+    fitted = fit_to_table(rows, target, dataset=table)
+    commit = target.replace(fitted, where=where, partition_by=_PARTITIONS, within=True)
+    return commit if commit is not None else find_side_rows(lake, table, identity)
+
+
+def find_side_rows(lake: Lake, table: str, identity: Identity) -> Commit | None:
+    """The commit of side rows under this very transaction: the newest, found from the end of the log."""
+    log = lake.delta_log(table)
+    oldest, newest = log.bounds()
+    if oldest is None or newest is None:
+        return None
+    for version in range(newest, oldest - 1, -1):
+        commit = log.commit(version)
+        found = Identity.from_json(commit.metadata)
+        if found is not None and found.kind == identity.kind and found.transaction == identity.transaction:
+            return commit
+    return None
 
 
 def rows_per_rule(lake: Lake, table: str, version: int) -> dict[str, dict[str, int]]:
@@ -66,7 +109,7 @@ def rows_per_rule(lake: Lake, table: str, version: int) -> dict[str, dict[str, i
     import json
 
     counts: dict[str, dict[str, int]] = {}
-    for line in lake.log(table)._lines(version):
+    for line in lake.delta_log(table)._lines(version):
         if line.startswith('{"add"'):
             add = json.loads(line)["add"]
             values = add["partitionValues"]
@@ -83,14 +126,22 @@ def _side_rows(judged: DataFrame, identity: Identity, input_name: str, keep: Seq
     def or_null(column: str, kind: str) -> Column:
         return F.col(column) if column in present else F.lit(None).cast(kind)
 
+    file, version = or_null(FILE_COLUMN, "string"), or_null(VERSION_COLUMN, "string")
+    if OFFSET_COLUMN in present:
+        # So that (file, file_version, record_hash) tells any record, wherever it came from.
+        file = F.concat_ws("/", TOPIC_COLUMN, PARTITION_COLUMN)
+        version = F.col(OFFSET_COLUMN).cast("string")
     record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in keep])) if keep else F.lit(None).cast("string")
     content = F.col(HASH_COLUMN) if HASH_COLUMN in present else F.xxhash64(record)
     return judged.select(
         F.lit(identity.dataset).alias("dataset"),
         F.lit(identity.slice_id).alias("slice"),
         F.lit(input_name).alias("input"),
-        or_null(FILE_COLUMN, "string").alias("file"),
-        or_null(VERSION_COLUMN, "string").alias("file_version"),
+        file.alias("file"),
+        version.alias("file_version"),
+        or_null(TOPIC_COLUMN, "string").alias("topic"),
+        or_null(PARTITION_COLUMN, "int").alias("partition"),
+        or_null(OFFSET_COLUMN, "bigint").alias("offset"),
         content.alias("record_hash"),
         or_null(RAW_COLUMN, "string").alias("raw"),
         record.alias("record"),

@@ -8,15 +8,20 @@ from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
 
 __all__ = [
     "ARRIVAL_COLUMN",
+    "DAY_COLUMN",
     "EVENT_COLUMN",
     "FILE_COLUMN",
     "HASH_COLUMN",
+    "OFFSET_COLUMN",
+    "PARTITION_COLUMN",
     "RAW_COLUMN",
     "RECORD_COLUMNS",
     "SLICE_COLUMN",
     "SYSTEM_PREFIX",
+    "TOPIC_COLUMN",
     "VERSION_COLUMN",
     "business_columns",
+    "system_columns",
 ]
 
 SYSTEM_PREFIX = "_lw_"
@@ -29,10 +34,17 @@ VERSION_COLUMN = "_lw_file_version"
 """Which version of that file: the same name with other bytes is another version."""
 HASH_COLUMN = "_lw_hash"
 """A 64-bit hash of the record's content: with file and version it tells records apart, but for exact repeats."""
+TOPIC_COLUMN = "_lw_topic"
+"""The topic that a record came from; its place there is told by the next two, and nothing else is needed."""
+PARTITION_COLUMN = "_lw_partition"
+OFFSET_COLUMN = "_lw_offset"
+DAY_COLUMN = "_lw_day"
+"""The UTC day on which the micro-batch began that took a record, where a stream took it."""
 SLICE_COLUMN = "_lw_slice"
 """The slice that computed a row, where its event time may lie outside of it."""
 
-RECORD_COLUMNS = (FILE_COLUMN, VERSION_COLUMN, HASH_COLUMN)
+RECORD_COLUMNS = (FILE_COLUMN, VERSION_COLUMN, TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN, HASH_COLUMN)
+"""What tells a record: file and version, or topic, partition and offset, and its hash; each source has its own."""
 
 
 def business_columns(columns: Iterable[str]) -> list[str]:
@@ -42,3 +54,12 @@ def business_columns(columns: Iterable[str]) -> list[str]:
     ['visit_id']
     """
     return [name for name in columns if not name.startswith(SYSTEM_PREFIX)]
+
+
+def system_columns(columns: Iterable[str]) -> list[str]:
+    """The system's own columns.
+
+    >>> system_columns(["visit_id", "_lw_arrival"])
+    ['_lw_arrival']
+    """
+    return [name for name in columns if name.startswith(SYSTEM_PREFIX)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_EVENT_TIME",
+    "NO_VALUE",
     "UNREADABLE",
     "complete_receipt",
     "not_preserved",
@@ -29,6 +30,8 @@ __all__ = [
 
 UNREADABLE = "unreadable record"
 NO_EVENT_TIME = "no usable event time"
+NO_VALUE = "record without a value"
+"""A tombstone of a topic: nothing in it is wrong, but there is nothing to read."""
 
 
 def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> dict[str, int]:
@@ -42,7 +45,11 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
     rows = shop.lake.read(dataset.name, version=commit.version, system_columns=True).where(
         f"{slice_.predicate()} AND {EVENT_COLUMN} IS NULL"
     )
-    reason = F.when(F.col(RAW_COLUMN).isNotNull(), F.lit(UNREADABLE)).otherwise(F.lit(NO_EVENT_TIME))
+    reason = (
+        F.when(F.col(RAW_COLUMN) == "", F.lit(NO_VALUE))
+        .when(F.col(RAW_COLUMN).isNotNull(), F.lit(UNREADABLE))
+        .otherwise(F.lit(NO_EVENT_TIME))
+    )
     side_identity = identity.as_part("dead_letters")
     letters = dead_letter_rows(
         rows,
@@ -51,7 +58,7 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
         input_name=dataset.name,
         keep=business_columns(rows.columns),
     )
-    side = write_side_rows(shop.lake, DEAD_LETTERS, letters, side_identity)
+    side = write_side_rows(shop.lake, DEAD_LETTERS, letters, side_identity, of_input=dataset.name)
     if side is None:
         raise TargetError(f"{dataset.name}, {slice_.id}: a newer attempt is at work.")
     failpoint("set_aside")

@@ -1,0 +1,249 @@
+"""A topic as a destination: a slice is sent whole or not at all, and the highest number counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+from lakewright import DataOverwrite, Merger
+from lakewright.connectors.kafka_client import KafkaClient
+from lakewright.connectors.kafka_destination import KafkaMessages, write_messages
+from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, MissingColumnsError, TargetError
+from lakewright.failpoints import FailpointReached, arm
+from lakewright.lake.delta_errors import is_transient
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.identity import Identity
+from lakewright.model.outside import Destination, Log
+from lakewright.model.receipts import Change, Commit
+from lakewright.testing.kafka import Kafka
+
+DAY = "2026-01-01"
+
+
+@dataclass
+class Sender:
+    """A dataset ``alerts`` that goes to a topic of its own, with a ledger of its own."""
+
+    spark: SparkSession
+    kafka: Kafka
+    topic: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def to(self) -> KafkaMessages:
+        return KafkaMessages("broker", self.topic, **{"key": "user", "ledger": f"{self.topic}.ledger", **self.options})
+
+    @property
+    def connections(self) -> Connections:
+        return Connections({"broker": Connection("broker", f"kafka://{self.kafka.bootstrap}")})
+
+    @property
+    def log(self) -> Log:
+        return self.to.log("alerts", connections=self.connections)
+
+    def table(self, number: int, slice_id: str = DAY, still_mine: Any = lambda: True, kind: Any = "data") -> Any:
+        who = Identity("alerts", slice_id, number, f"run-{number}", kind=kind)
+        return self.to.open("alerts", who, connections=self.connections, spark=self.spark, still_mine=still_mine)
+
+    def send(self, number: int, *rows: tuple[str | None, int], slice_id: str = DAY, **more: Any) -> Commit | None:
+        return self.table(number, slice_id, **more).replace(self.frame(*rows), where="true", within=True)
+
+    def frame(self, *rows: tuple[str | None, int]) -> DataFrame:
+        frame = self.spark.createDataFrame(list(rows), "user string, n int")
+        return frame.coalesce(1).selectExpr("user", "n", f"'{DAY}' AS _lw_event")
+
+    def messages(self, topic: str | None = None) -> list[Any]:
+        """Everything that a reader of committed messages sees, once all transactions are decided."""
+        client = KafkaClient("test", self.kafka.bootstrap)
+        places = client.state(topic or self.topic, "read_committed").high
+        while client.ends(topic or self.topic, places, "read_committed") != client.ends(
+            topic or self.topic, places, "read_uncommitted"
+        ):
+            pass
+        consumer = Consumer(
+            {"bootstrap.servers": self.kafka.bootstrap, "group.id": "test", "isolation.level": "read_committed",
+             "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        )  # fmt: skip
+        consumer.assign([TopicPartition(topic or self.topic, p, 0) for p in places])
+        found: list[Any] = []
+        ended: set[int] = set()
+        while len(ended) < len(places):
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error() is None:
+                found.append(message)
+            else:
+                ended.add(message.partition())
+        consumer.close()
+        return sorted(found, key=lambda m: (m.partition(), m.offset()))
+
+    def seen(self) -> list[tuple[str, str | None, str]]:
+        """Key, value and number of what is seen, in the order of sending."""
+        return [(m.key().decode(), m.value() and m.value().decode(), _number(m)) for m in self.messages()]
+
+
+def _number(message: Any) -> str:
+    return dict(message.headers())["lw-number"].decode()
+
+
+@pytest.fixture
+def sender(spark: SparkSession, kafka: Kafka) -> Iterator[Any]:
+    def make(partitions: int = 1, settings: Mapping[str, str] | None = None, **options: Any) -> Sender:
+        return Sender(spark, kafka, kafka.topic(partitions=partitions, settings=settings), options)
+
+    yield make
+    arm({})
+
+
+def values(number: int, *rows: tuple[str, int]) -> list[tuple[str, str, str]]:
+    return [(user, json.dumps({"user": user, "n": n}, separators=(",", ":")), str(number)) for user, n in rows]
+
+
+def test_a_slice_is_sent_with_keys_headers_and_a_ledger_record_and_a_repeat_sends_it_again(sender):
+    to = sender(headers={"how-many": "n"})
+    assert isinstance(to.to, Destination)
+    assert (to.to.shown, to.to.resends, to.log.exists(), to.log.bounds()) == (
+        f"broker: {to.topic}", True, False, (None, None),
+    )  # fmt: skip
+    first = to.send(3, ("u1", 1), ("u2", 2), ("u1", 3))
+    assert to.seen() == values(3, ("u1", 1), ("u2", 2), ("u1", 3))
+    message = to.messages()[1]
+    assert dict(message.headers()) == {
+        "lw-dataset": b"alerts", "lw-slice": DAY.encode(), "lw-number": b"3", "how-many": b"2",
+    }  # fmt: skip
+    assert (first.version, first.rows, first.touched) == (1, 3, {DAY: Change(3, 0)})
+    assert Identity.from_json(first.metadata).run_id == "run-3"
+
+    assert to.send(3, ("late", 1)) is None  # the same number again
+    assert to.send(2, ("later", 1)) is None
+    other = to.send(2, slice_id="2026-01-02")  # nothing to send is a sending too
+    again = to.send(5, ("u1", 1), ("u2", 2), ("u1", 3))
+    assert (other.version, other.rows, again.version, again.touched) == (2, 0, 3, {DAY: Change(3, 3)})
+    assert to.seen()[3:] == values(5, ("u1", 1), ("u2", 2), ("u1", 3))
+    assert to.log.bounds() == (1, 3)
+    assert [commit.version for commit in to.log.commits(after=1)] == [2, 3]
+    assert to.log.commit(1) == first
+    fence = to.table(9, kind="fence").touch()
+    assert (fence.version, fence.rows, fence.data_change, len(to.seen())) == (4, 0, False, 6)
+    assert to.table(9, kind="fence").touch() is None
+    assert [m.key() for m in to.messages(to.to.ledger)] == [b"alerts"] * 4
+
+
+@pytest.mark.parametrize("place", ["kafka.sent", "kafka.recorded"])
+def test_what_fails_half_way_leaves_nothing_that_a_reader_of_committed_messages_sees(sender, place):
+    to = sender()
+    arm({"LAKEWRIGHT_FAILPOINT": place, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    with pytest.raises(FailpointReached):
+        to.send(1, ("u1", 1), ("u2", 2))
+    arm({})
+    assert (to.seen(), to.log.bounds()) == ([], (None, None))
+    assert to.send(2, ("u1", 1)).version == 1
+    assert to.seen() == values(2, ("u1", 1))
+
+
+@pytest.mark.parametrize("successor", ["has committed", "has only taken over"])
+def test_a_zombie_that_wakes_in_the_middle_of_its_sending_changes_nothing(sender, successor):
+    to = sender()
+
+    def overtaken() -> bool:  # asked before the sending and directly before its end
+        asked.append(len(asked))
+        if len(asked) == 2:
+            if successor == "has committed":
+                to.send(2, ("good", 1))
+            else:
+                to.table(2, kind="fence").touch()
+        return True
+
+    asked: list[int] = []
+    with pytest.raises(TargetError, match="took this one's place") as fenced:
+        to.send(1, ("zombie", 1), still_mine=overtaken)
+    assert is_transient(fenced.value)  # whoever still holds the lease may try again, under a new number
+    assert to.seen() == (values(2, ("good", 1)) if successor == "has committed" else [])
+    assert to.log.latest() == 1
+    assert to.send(1, ("zombie", 1)) is None  # it wakes once more, and begins anew
+    with pytest.raises(LeaseHeldError, match="another run has taken over"):
+        to.send(3, ("zombie", 1), still_mine=lambda: False)
+    assert [key for key, _, _ in to.seen()] == (["good"] if successor == "has committed" else [])
+
+
+def test_keys_that_are_gone_get_tombstones_on_a_compacted_topic_unless_another_slice_has_them(sender):
+    to = sender(2, {"cleanup.policy": "compact"})
+    to.send(1, ("stays", 1), ("goes", 1), ("moves", 1))
+    to.send(1, ("moves", 2), slice_id="2026-01-02")
+    before = len(to.seen())
+    commit = to.send(2, ("stays", 2))
+    assert {one for one in to.seen() if one[2] == "2"} == {*values(2, ("stays", 2)), ("goes", None, "2")}
+    assert len(to.seen()) == before + 2
+    assert (commit.rows, commit.metrics["numDeletedRows"]) == (1, 1)
+    assert to.send(3, ("stays", 3)).metrics["numDeletedRows"] == 0  # a tombstone is not repeated
+
+
+def test_a_message_over_the_limit_is_told_by_key_and_size_and_nothing_is_published(sender):
+    to = sender(1, {"max.message.bytes": "2000"}, value="body")
+    rows = to.spark.range(60).selectExpr("concat('k', id) AS user", "repeat('x', if(id = 41, 5000, 90)) AS body")
+    with pytest.raises(TargetError, match="the key 'k41' has a value of 5,000 bytes"):
+        to.table(1).replace(rows, where="true")
+    with pytest.raises(TargetError, match="the key 'k41' has a value of 5,000 bytes"):
+        write_messages(rows, servers=to.kafka.bootstrap, topic=to.topic, key="user", value="body")
+    assert (to.messages(), to.log.bounds()) == ([], (None, None))
+    assert to.table(2).replace(rows.where("user <> 'k41'"), where="true").rows == 59
+
+
+@pytest.mark.shows("08.horizontal-partitioner", 8)
+def test_a_key_map_sends_its_keys_to_their_partition_and_all_others_to_another(sender):
+    to = sender(2, partition_of={"A": 0, "B": 0}, other=1)
+    to.send(1, *[(key, 1) for key in "ABCDEFABGH"])
+    assert {(m.key().decode(), m.partition()) for m in to.messages()} == {
+        ("A", 0), ("B", 0), *((key, 1) for key in "CDEFGH"),
+    }  # fmt: skip
+    to.options = {"partition_of": {"A": 2}, "other": 7}
+    before = len(to.messages())
+    with pytest.raises(TargetError, match=r"partition 2, 7, but the topic .* has 2 \(0 to 1\)"):
+        to.send(2, ("A", 1))
+    assert len(to.messages()) == before
+
+
+def test_what_cannot_be_sent_is_refused_before_anything_is(sender, kafka):
+    to = sender()
+    with pytest.raises(MissingColumnsError, match="Did you mean 'user'"):
+        Sender(to.spark, kafka, to.topic, {"key": "usr"}).send(1, ("u", 1))
+    with pytest.raises(InputError, match="neither text nor bytes"):
+        Sender(to.spark, kafka, to.topic, {"value": "n"}).send(1, ("u", 1))
+    with pytest.raises(InputError, match="a row has no 'user'"):
+        to.send(1, ("u", 1), (None, 2))
+    with pytest.raises(InputError, match=f"Did you mean '{to.topic}'"):
+        Sender(to.spark, kafka, f"{to.topic}x").send(1, ("u", 1))
+    for call in (to.table(1).read, to.table(1).schema):
+        with pytest.raises(TargetError, match="declare a KafkaTopic"):
+            call()
+    assert (to.messages(), to.log.bounds()) == ([], (None, None))
+    to.to.check_writer("alerts", DataOverwrite())
+    with pytest.raises(ConfigurationError, match="Merger cannot write to the topic"):
+        to.to.check_writer("alerts", Merger(keys=["user"]))
+    with pytest.raises(TargetError, match="cannot be the ledger: it has 2 partitions"):
+        Sender(to.spark, kafka, to.topic, {"ledger": kafka.topic(partitions=2)}).send(1, ("u", 1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"partition_of": {"A": 0}}, {"key": "k", "other": 1}, {"key": "k", "partition_of": {"A": -1}},
+     {"headers": {"lw-x": "a"}}, {"ledger": "alerts"}, {"transaction_timeout": "soon"}],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_when_the_file_is_loaded(options):
+    with pytest.raises(ConfigurationError):
+        KafkaMessages("broker", "alerts", **options)
+
+
+def test_a_frame_can_be_sent_without_a_pipeline_and_read_back(sender):
+    to = sender(2)
+    rows = to.spark.sql("SELECT 'a' AS user, 7 AS n, NULL AS c, TIMESTAMP '2026-01-01 10:00:00.123456' AS at")
+    assert write_messages(rows, servers=to.kafka.bootstrap, topic=to.topic, key="n", headers={"u": "user"}) == 1
+    message = to.messages()[0]
+    assert (message.key(), message.headers()) == (b"7", [("u", b"a")])
+    assert json.loads(message.value()) == {"user": "a", "n": 7, "c": None, "at": "2026-01-01T10:00:00.123456Z"}
