@@ -7,12 +7,16 @@ WORKERS ?= 2
 KILLS   ?= 50
 ARGS    ?=
 PYTEST  := $(BIN)/python -m pytest
+# What `make test` runs over Spark Connect as well: sessions and errors, guards, a scenario, streams.
+OVER_CONNECT := \
+	tests/runtime/test_connect.py tests/patterns/error_management tests/patterns/data_value tests/pipelines/test_streams.py \
+	tests/pipelines/test_scenarios.py::test_a_late_order_is_repaired_where_it_belongs_and_nowhere_else
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint bench chaos clean
+.PHONY: help setup demo test test-connect check lint bench chaos clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## virtual environment, pinned dependencies, jars (once; quiet when done)
 	@:
@@ -37,7 +41,11 @@ lint: setup
 	@$(BIN)/lint-imports
 
 test: lint ## style, layers and the whole suite
+	@$(if $(ARGS),:,$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" --engine connect $(OVER_CONNECT))
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not chaos" $(ARGS)
+
+test-connect: setup ## the whole suite over a local Spark Connect server
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not chaos" --engine connect tests $(ARGS)
 
 check: lint ## style, layers, types, docs in step with the code
 	@$(BIN)/mypy

@@ -7,6 +7,7 @@ where one of them is not what the code says.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import inspect
 import re
@@ -20,21 +21,25 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from lakewright import errors  # noqa: E402
 from lakewright.catalogue import CHAPTERS, PATTERNS, Pattern  # noqa: E402
-from lakewright.runtime import settings  # noqa: E402
+from lakewright.runtime import connection_settings, settings  # noqa: E402
 
 NOTE = "<!-- Made by tools/make_docs.py from the code. Do not edit: run `python tools/make_docs.py`. -->\n\n"
 README_BEGIN = "<!-- patterns: begin (made by tools/make_docs.py) -->\n"
 README_END = "<!-- patterns: end -->"
+CLASSIC_BEGIN = "<!-- classic only: begin (made by tools/make_docs.py) -->\n"
+CLASSIC_END = "<!-- classic only: end -->"
 
 PROJECT_KEYS = {
     "name": "What the project is called in messages. Left out: the name of its folder.",
     "pipelines": "Which files declare pipelines, as patterns below the project's folder.",
     "default_target": "The target to use when nobody names one. Left out: `dev`, or the only one there is.",
+    "connections": "Databases and brokers by name: one table `[connections.NAME]` each. See below.",
     "targets": "The places where the project can run: one table `[targets.NAME]` each, with the keys below.",
 }
 TARGET_KEYS = {
     "lake": "Where the tables lie: a folder (a relative one starts at the project) or a URI.",
     "store": "The control store: the path or URL of an SQLite file, or `postgresql://USER@HOST/DATABASE`. See below.",
+    "store_password": "A reference to the password of a store on PostgreSQL, such as `secret://env/STORE_PASSWORD`.",
     "master": "Where Spark runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` for Spark Connect.",
     "spark": "Further Spark settings, each under its own name. They win over our local defaults.",
     "driver_memory": "Memory of a local Spark, such as `2g` or `512m`.",
@@ -44,11 +49,19 @@ TARGET_KEYS = {
     "upstream": "Another target, from whose lake everything is read that this one has not made itself. See below.",
     "logstore": "The Delta log store class of an object store on which several drivers write.",
     "fast_start": "Start the local JVM for short work: quick to begin, slower at its peak. Good for tests.",
+    "connections": "Connections that replace those of the project of the same name, each as a whole.",
+}
+CONNECTION_KEYS = {
+    "url": "`postgresql://USER@HOST:PORT/DATABASE`, or `kafka://HOST:PORT,HOST:PORT`. Never with a password.",
+    "password": "A reference to the password of a database, such as `secret://env/BLOG_DB_PASSWORD`.",
+    "options": "Options of the client by their own names; a secret among them is a reference.",
+    "service": "`postgres` or `kafka`: the one that `lakewright services up` runs for this project, and no other key.",
 }
 VARIABLES = {
     "LAKEWRIGHT_TARGET": "The target to use; `--target` wins over it.",
     "LAKEWRIGHT_HOME": "Where fetched jars are kept. Default: `~/.cache/lakewright`.",
     "LAKEWRIGHT_IVY_SETTINGS": "An Ivy settings file that names your own Maven repository.",
+    "LAKEWRIGHT_TEST_ENGINE": "For tests only: `classic` (the default) or `connect`; `pytest --engine` wins over it.",
     "LAKEWRIGHT_FAILPOINT": "For tests only: the failpoint at which the process dies (`published`, `published:3`).",
     "LAKEWRIGHT_FAILPOINT_ACTION": "For tests only: `kill` (the default), `exit`, `raise` or `pause`.",
     "LAKEWRIGHT_FAILPOINT_DIR": "For tests only: the folder through which `pause` talks to the test.",
@@ -68,8 +81,9 @@ TEAM = [
     "",
     "- It needs a database of its own, whose owner is the user. The tables are made, and brought up to date, by",
     "  whoever opens it first; a store from a newer release is refused.",
-    "- Keep the password out of the file: set `PGPASSWORD`, or use `~/.pgpass`. One in the address is not shown in any",
-    "  message; write `@` in it as `%40`, `/` as `%2F`. Options such as `?sslmode=verify-full` may follow.",
+    "- Keep the password out of the file: `store_password` names where it is ([secrets](secrets.md)); `PGPASSWORD` and",
+    "  `~/.pgpass` work too. One in the address is not shown in any message; write `@` in it as `%40`, `/` as `%2F`.",
+    "  Options such as `?sslmode=verify-full` may follow.",
     "- Leases end by the clock of the server, so the clocks of the machines need not agree. A runner on another",
     "  machine counts as gone when it has been silent for a minute.",
     "- A server that was restarted between two calls is not noticed. Where a connection is lost within a transaction,",
@@ -122,6 +136,7 @@ def pages() -> dict[Path, str]:
         "docs/errors.md": errors_page,
         "docs/patterns/index.md": patterns_page,
         "docs/reference/cli.md": cli_page,
+        "docs/clusters.md": clusters_page,
         "README.md": readme,
     }
     return {ROOT / name: make() for name, make in makers.items()}
@@ -165,6 +180,13 @@ def settings_page() -> str:
         "The target is the one that `--target` names, else `LAKEWRIGHT_TARGET`, else `default_target` of the file,",
         "else the one called `dev`, else the only one. Relative paths start at the folder of the file.",
         "",
+        "## A connection",
+        "",
+        "The keys of `[connections.NAME]` and `[targets.TARGET.connections.NAME]`; examples are under",
+        "[secrets and connections](secrets.md).",
+        "",
+        *_settings_table(connection_settings.ConnectionTable, CONNECTION_KEYS, variables=False),
+        "",
         *TEAM,
         *UPSTREAM,
         "## Other variables",
@@ -183,7 +205,7 @@ def _settings_table(model: Any, texts: dict[str, str], *, variables: bool) -> li
     for name, field in model.model_fields.items():
         cells = [f"`{name}`", _default(field)]
         if variables:
-            cells.append("" if name == "spark" else f"`{settings.ENVIRONMENT_PREFIX}{name.upper()}`")
+            cells.append("" if name in ("spark", "connections") else f"`{settings.ENVIRONMENT_PREFIX}{name.upper()}`")
         lines.append("| " + " | ".join([*cells, _kind(field.annotation), texts[name]]) + " |")
     return lines
 
@@ -313,6 +335,39 @@ def readme() -> str:
         "[The whole list](docs/patterns/index.md) tells where each stands."
     )
     return before + begin + "\n".join(table) + "\n" + last + "\n" + end + after
+
+
+# Tests that cannot run over Spark Connect
+
+
+def clusters_page() -> str:
+    """docs/clusters.md with the list of `classic_only` tests between its two markers made anew."""
+    text = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    before, begin, rest = text.partition(CLASSIC_BEGIN)
+    _, end, after = rest.partition(CLASSIC_END)
+    if not begin or not end:
+        raise SystemExit(f"docs/clusters.md has lost one of its markers:\n{CLASSIC_BEGIN}{CLASSIC_END}")
+    rows = [f"| `{place}` | {reason} |" for place, reason in classic_only()]
+    table = ["| test | why |", "| --- | --- |", *rows] if rows else ["No test is marked so."]
+    return before + begin + "\n".join(["", *table, ""]) + "\n" + end + after
+
+
+def classic_only() -> Iterator[tuple[str, str]]:
+    """The tests with the marker `classic_only`, each with its reason; a file's `pytestmark` counts for all of it."""
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        name = file.relative_to(ROOT / "tests").as_posix()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            marks: list[ast.expr] = []
+            place = name
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                marks, place = node.decorator_list, f"{name}::{node.name}"
+            elif isinstance(node, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets
+            ):
+                marks = node.value.elts if isinstance(node.value, ast.List) else [node.value]
+            for mark in marks:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.classic_only":
+                    yield place, str(ast.literal_eval(mark.args[0]))
 
 
 # Commands

@@ -26,7 +26,7 @@ from lakewright.runtime.session import local_session, stop_session
 from lakewright.runtime.settings import Settings, Target
 
 target = Target.at(Path("a project"), master="local[2]", fast_start=True, driver_memory="1g",
-                   spark={"sql.shuffle.partitions": 5})
+                   spark={"sql.shuffle.partitions": 5, "spark.my.own": "secret://env/MY_OWN"})
 spark = local_session(target, "test")
 seen = {"again": local_session(target) is spark, "handler": signal.getsignal(signal.SIGINT) is mine}
 for key in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.app.name"):
@@ -48,12 +48,29 @@ def version_of_worker(frames):
         yield frame.assign(id=sys.version_info[1])
 workers = spark.range(1).mapInPandas(version_of_worker, "id long")
 seen["python"] = workers.first()[0]
+value = spark.sparkContext.getConf().get("spark.my.own")
+seen["secret"] = value
+command_line = Path(f"/proc/{SparkContext._gateway.proc.pid}/cmdline")
+seen["command line"] = command_line.read_text(errors="replace") if command_line.exists() else ""
+seen["redacted"] = spark.sparkContext.getConf().get("spark.redaction.regex")
+options = getattr(getattr(spark._jvm, "org.apache.spark.internal.config.package$"), "MODULE$")
+seen["redacted by default"] = options.SECRET_REDACTION_PATTERN().defaultValueString()
+def fail(frames):
+    raise ValueError(f"cannot log in with {value}")
+    yield
+try:
+    spark.range(1).mapInPandas(fail, "id long").first()
+except Exception as error:
+    seen["failure of a worker"] = str(error)
 stop_session(spark)
 settings = Settings(file=Path("lakewright.toml"), name="x", pipelines=(), target=target, targets={})
 check = checks(settings, deep=True)[-1]
 seen["doctor"] = [check.state, check.detail]
 Path("seen.json").write_text(json.dumps(seen))
 """
+
+
+SECRET = 'Sp4rkSecret/{$}%m "é'
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             "PYTHONPATH": str(source),
             "TZ": "Asia/Tokyo",
             "PYSPARK_PYTHON": "/nowhere/python",
+            "MY_OWN": SECRET,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -115,6 +133,16 @@ def test_an_interrupt_reaches_the_callers_own_handler_and_not_the_jvm(seen: Seen
 
 def test_python_workers_run_under_the_same_python(seen: Seen) -> None:
     assert seen.values["python"] == sys.version_info[1]
+
+
+def test_a_secret_setting_reaches_spark_but_neither_the_command_line_nor_the_log(seen: Seen) -> None:
+    assert seen.values["secret"] == SECRET
+    assert "Sp4rkSecret" in seen.values["failure of a worker"]  # so that the log has something to hide
+    log = (seen.folder / "a project" / ".lakewright" / "logs" / "spark.log").read_text()
+    assert "cannot log in with ***" in log
+    assert "Sp4rkSecret" not in log + seen.values["command line"]
+    assert seen.values["redacted"].startswith(seen.values["redacted by default"] + "|")
+    assert seen.values["redacted"].endswith(r"|spark\.my\.own")
 
 
 def test_errors_come_typed(seen: Seen) -> None:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["down", "status", "up"]
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="SERVICE", help="postgres or kafka; both where none is named.")
+    list[str] | None,
+    typer.Argument(
+        metavar="SERVICE",
+        help="postgres or kafka; both where none is named. By name only: connect (a Spark Connect server), "
+        "spark-master, spark-worker-1, spark-worker-2.",
+    ),
 ]
 ShowSecrets = Annotated[bool, flag("--show-secrets", help="Show the password instead of ***.")]
 
@@ -82,10 +87,10 @@ def down(
     yes: Yes = False,
 ) -> None:
     """Stop the services cleanly. Their data stays unless --delete is given."""
-    from lakewright.runtime.services import NAMES
     from lakewright.runtime.services import down as stop
+    from lakewright.runtime.services import names_here
 
-    chosen = names or list(NAMES)
+    chosen = names or names_here(_folder(screen))
     if delete and not yes:
         if not screen.can_ask:
             raise ConfigurationError(

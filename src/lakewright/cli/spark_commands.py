@@ -1,24 +1,50 @@
-"""`lakewright spark`: what a cluster needs to run a project."""
+"""`lakewright spark`: what a cluster or a Connect server needs to run a project."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from lakewright.cli.commands import flag
+from lakewright.cli.opening import settings_of
 from lakewright.cli.screen import Screen
+from lakewright.errors import ConfigurationError
 
 __all__ = ["packages"]
 
 
 def packages(
     screen: Screen,
-    joined: Annotated[bool, flag("--joined", help="On one line with commas, for spark-submit --packages.")] = False,
+    joined: Annotated[
+        bool, flag("--joined", help="Only the coordinates, on one line with commas, for spark-submit --packages.")
+    ] = False,
 ) -> None:
-    """Print the Maven coordinates of the jars, for `spark.jars.packages` or a cluster's image."""
-    from lakewright.runtime.jars import packages as coordinates
+    """Print what a cluster or a Spark Connect server needs: settings, Maven coordinates, jars; also outside a project.
 
-    found = coordinates()
+    The text can be put into spark-defaults.conf as it is. In a project, or with --target, the settings are those for
+    the target's lake. Nothing is fetched.
+    """
+    from lakewright.runtime.packages import needs_of
+
+    found = needs_of(settings_of(screen).target if screen.target is not None or _in_a_project(screen) else None)
     if screen.as_json:
-        screen.show_json({"packages": found, "error": None})
+        told = {
+            "packages": found.packages,
+            "excluded": found.excluded,
+            "overridden": found.overridden,
+            "jars": [str(jar) for jar in found.jars],
+            "settings": found.settings,
+            "error": None,
+        }
+        screen.show_json(told)
     else:
-        screen.write((",".join(found) if joined else "\n".join(found)) + "\n")
+        screen.write(",".join(found.packages) + "\n" if joined else found.as_properties())
+
+
+def _in_a_project(screen: Screen) -> bool:
+    from lakewright.runtime.settings import find_file
+
+    try:
+        find_file(screen.folder)
+    except ConfigurationError:
+        return False
+    return True

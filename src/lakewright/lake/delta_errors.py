@@ -11,7 +11,10 @@ __all__ = [
     "OUTSIDE_SLICE",
     "explain_gone_file",
     "explain_gone_version",
+    "explain_lost_java",
+    "explain_lost_server",
     "explain_write_error",
+    "first_words",
     "is_transient",
     "root_message",
 ]
@@ -19,6 +22,15 @@ __all__ = [
 OUTSIDE_SLICE = "a row lies outside the slice:"
 """How a row that fails on its way to the write says so."""
 
+# Spark Connect: the server does not answer, or was started anew and does not know the session any more.
+_LOST_SERVER = (
+    "StatusCode.UNAVAILABLE",
+    "failed to connect to all addresses",
+    "NO_ACTIVE_SESSION",
+    "INVALID_HANDLE.SESSION_",
+    "INVALID_HANDLE.OPERATION_",
+    "RESPONSE_ALREADY_RECEIVED",
+)
 _TRANSIENT = (
     "ConcurrentAppendException",
     "ConcurrentDeleteReadException",
@@ -34,6 +46,34 @@ _TRANSIENT = (
     "Connection reset",
     "ConnectionResetError",
     "timed out",
+    # PostgreSQL, by way of Spark's JDBC reader or of the store, where the SQLSTATE is left out
+    "terminating connection due to administrator command",
+    "terminating connection because of crash of another server process",
+    "server closed the connection unexpectedly",
+    "connection timeout expired",
+    "the database system is starting up",
+    "the database system is shutting down",
+    "the database system is in recovery mode",
+    "the database system is not yet accepting connections",
+    "An I/O error occurred while sending to the backend",
+    # Kafka's own, of librdkafka and of the Java client, that it calls retriable
+    "code=_TRANSPORT,",
+    "code=_TIMED_OUT,",
+    "code=_ALL_BROKERS_DOWN,",
+    "code=_MSG_TIMED_OUT,",
+    "code=_FENCED,",  # of a producer whose lease still holds: see connectors/kafka_producer.py
+    "code=REQUEST_TIMED_OUT,",
+    "code=NETWORK_EXCEPTION,",
+    "code=LEADER_NOT_AVAILABLE,",
+    "code=NOT_LEADER_FOR_PARTITION,",
+    "code=NOT_ENOUGH_REPLICAS",
+    "code=COORDINATOR_",
+    "code=NOT_COORDINATOR,",
+    "code=CONCURRENT_TRANSACTIONS,",
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
+    *_LOST_SERVER,
 )
 _GONE_FILE = ("DELTA_FILE_NOT_FOUND", "FILE_NOT_EXIST", "Not all files from version")
 _GONE_VERSION = ("DELTA_VERSION_NOT_FOUND", "DELTA_UNSUPPORTED_TIME_TRAVEL")
@@ -115,6 +155,33 @@ def explain_gone_version(error: BaseException, *, dataset: str, version: int) ->
     )
 
 
+def explain_lost_server(error: BaseException, *, what: str) -> TargetError | None:
+    """For work that was under way on a Spark Connect server that went away, or was started anew; None for any other."""
+    if not any(sign in str(error) for sign in _LOST_SERVER):
+        return None
+    return TargetError(
+        f"{what}: the Spark Connect server went away. Whether its commit was made, the next run finds in the log.",
+        hint="Start the server again; `lakewright run` goes on from here.",
+    )
+
+
+def explain_lost_java(what: str) -> TargetError:
+    """For work whose own Java process was killed: Python cannot go on without it, a new run can."""
+    return TargetError(
+        f"{what}: Spark's Java process has ended, by a kill or for lack of memory. Whether its last commit was made, "
+        "the next run finds in the log.",
+        hint="Start the command again: it goes on from here. If memory was short, give it more: `driver_memory` of the "
+        "target.",
+    )
+
+
+def first_words(error: BaseException) -> str:
+    """One line of an error that nobody has explained: what it is, without a stack trace."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    told = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+    return f"{type(error).__name__}: {told[:300]}"
+
+
 def root_message(error: BaseException) -> str:
     """The text of an error and of what caused it, down to the bottom."""
     texts, seen = [], set()
@@ -122,6 +189,10 @@ def root_message(error: BaseException) -> str:
     while at is not None and id(at) not in seen:
         seen.add(id(at))
         texts.append(str(at))
+        # A Connect server may keep the causes out of the message; they are in its stack trace.
+        trace = getattr(at, "getStackTrace", lambda: None)()
+        if trace and trace not in texts[-1]:
+            texts.append(trace)
         java = getattr(at, "java_exception", None) or getattr(at, "_origin", None)
         while java is not None:
             texts.append(str(java.toString()) if hasattr(java, "toString") else str(java))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["add_tag", "clear_tags", "interrupt_tag"]
+__all__ = ["add_tag", "clear_tags", "has_lost_java", "interrupt_tag"]
 
 
 def add_tag(session: SparkSession, tag: str) -> None:
@@ -39,6 +39,12 @@ def interrupt_tag(session: SparkSession, tag: str) -> None:
         session.interruptTag(tag)
     else:
         context.cancelJobsWithTag(tag)
+
+
+def has_lost_java(session: SparkSession) -> bool:
+    """Whether the Java process of a classic session has ended, for good; a Connect server may come back."""
+    process = getattr(getattr(_context(session), "_gateway", None), "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def _context(session: SparkSession) -> Any:

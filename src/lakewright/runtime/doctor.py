@@ -13,13 +13,15 @@ import sys
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from lakewright.errors import LakewrightError
+from lakewright.model.secrets import Secret
+from lakewright.runtime.check import Check
+from lakewright.runtime.cluster import cluster_checks
 from lakewright.runtime.jars import jar_folder, present_jars
 from lakewright.runtime.java import find_java
 from lakewright.runtime.settings import Settings, Target
@@ -28,16 +30,6 @@ __all__ = ["Check", "checks"]
 
 LOW_DISK_BYTES = 2 * 1024**3
 POSTGRES_PORT = 5432
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at; ``cure`` says what to do unless it is ok."""
-
-    name: str
-    state: Literal["ok", "warn", "fail"]
-    detail: str
-    cure: str | None = None
 
 
 def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
@@ -53,7 +45,8 @@ def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
     if settings is None:
         return [*found, Check("Project", "warn", "no lakewright.toml here", "lakewright init NAME")]
     target = settings.target
-    found += [Check("Project", "ok", f"{settings.name}, target {target.name}"), _store(target), _lake(target)]
+    found += [Check("Project", "ok", f"{settings.name}, target {target.name}"), *_secrets(target)]
+    found += [*cluster_checks(target), _store(target), _lake(target)]
     found += [_upstream(upper) for upper in settings.upstreams]
     return [*found, _session(target)] if deep else found
 
@@ -102,11 +95,35 @@ def _time_zone() -> Check:
     return Check("Time zone", "ok", f"sessions run in UTC (this machine is in {time.tzname[0]}, which does not matter)")
 
 
+def _secrets(target: Target) -> list[Check]:
+    """Whether each reference leads to a value; the values are not shown."""
+    found = [_secret(secret) for secret in target.secrets]
+    bad = [check for check in found if check is not None]
+    if bad or not found:
+        return bad
+    names = ", ".join(secret.reference for secret in target.secrets)
+    return [Check("Secrets", "ok", f"{len(found)} found: {names}")]
+
+
+def _secret(secret: Secret) -> Check | None:
+    try:
+        secret.reveal()
+    except LakewrightError as error:
+        return Check("Secrets", "fail", error.message, error.hint)
+    if secret.file is not None and secret.file.stat().st_mode & 0o077:
+        return Check("Secrets", "warn", f"{secret}: others may read {secret.file}", f"chmod 600 {secret.file}")
+    return None
+
+
 def _store(target: Target) -> Check:
-    if target.store.startswith("sqlite:///"):
-        return _writable("Store", Path(target.store.removeprefix("sqlite:///")).parent, f"SQLite, {target.shown_store}")
+    try:
+        revealed = target.reveal_store()
+    except LakewrightError as error:
+        return Check("Store", "fail", error.message, error.hint)
+    if revealed.startswith("sqlite:///"):
+        return _writable("Store", Path(revealed.removeprefix("sqlite:///")).parent, f"SQLite, {target.shown_store}")
     shown = target.shown_store.partition("?")[0]
-    address = urlsplit(target.store)
+    address = urlsplit(revealed)
     if address.scheme.partition("+")[0] not in ("postgresql", "postgres") or address.hostname is None:
         return Check("Store", "warn", f"{shown}: not looked at", "Write it as postgresql://USER@HOST/DATABASE.")
     shown = f"PostgreSQL, {shown}"

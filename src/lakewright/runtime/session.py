@@ -5,10 +5,13 @@ Guarantee:
     writes nothing to the terminal (the JVM's log, its standard output and error go to
     ``.lakewright/logs``), leaves nothing in the current folder, listens on 127.0.0.1 only and needs no
     network once the jars are cached. On a cluster only what Delta needs is set; tuning is the cluster's.
+    The value of a setting that is a reference to a secret stands on no command line, and Spark's own pages and
+    event log do not show it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -16,18 +19,24 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
+from lakewright.masking import watch
+from lakewright.model.connections import Connection
+from lakewright.model.secrets import Secret, is_reference
+from lakewright.runtime.cluster import cluster_settings, refuse_incomplete
+from lakewright.runtime.connect import connect_session, is_connect
 from lakewright.runtime.jars import ensure_jars, find_java, pyspark_folder
+from lakewright.runtime.secret_settings import LOG_PROPERTY, REDACTION, java_pattern, redaction
 from lakewright.runtime.settings import Target
 
 if TYPE_CHECKING:  # importing PySpark costs half a second: only a command that starts Spark pays it
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "local_session", "spark_session", "stop_session"]
+__all__ = ["DELTA", "check_session", "local_session", "logstore_setting", "spark_session", "stop_session"]
 
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 DELTA = {
@@ -44,44 +53,45 @@ def spark_session(target: Target, app_name: str = "lakewright") -> SparkSession:
     if target.is_local:
         return local_session(target, app_name)
     import delta.exceptions  # noqa: F401  (before any session: it teaches PySpark the types)
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     _quieten_pyspark()
-    if target.master.startswith("sc://"):
-        builder = SparkSession.builder.remote(target.master)
-        settings = {"spark.sql.session.timeZone": "UTC", **target.spark}
-    else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master(target.master).appName(app_name)
-        jars = ",".join(str(jar) for jar in ensure_jars())
-        settings = {**DELTA, "spark.jars": jars, **_logstore(target), **target.spark}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    try:
-        return check_session(builder.getOrCreate())
-    except ImportError as error:  # the Connect client's own dependencies
-        raise ConfigurationError(
-            f"{target.master} needs the Spark Connect client, which is not installed.",
-            hint="Run: pip install 'lakewright[connect]'",
-        ) from error
+    refuse_incomplete(target)
+    secrets = target.reveal_spark()
+    if is_connect(target.master):
+        # What is hidden, the server decides.
+        wanted = {"spark.sql.session.timeZone": "UTC", **target.spark, **secrets}
+        return check_session(connect_session(target, wanted))
+    _leave_connect_mode()
+    # Workers start the Python of this path; where theirs is another one, the target says so.
+    os.environ["PYSPARK_PYTHON"] = target.spark.get("spark.pyspark.python") or sys.executable
+    settings = {**cluster_settings(target, app_name, DELTA), **logstore_setting(target), **_redaction(target)}
+    with _kept_interrupt_handler():
+        if SparkContext._gateway is None:
+            shown = _conf({key: value for key, value in settings.items() if key not in secrets})
+            SparkContext._ensure_initialized(gateway=_launch(target, shown), conf=shown)
+            watch(_mask_log)
+        return check_session(SparkSession.builder.config(conf=_conf({**settings, **secrets})).getOrCreate())
 
 
 def local_session(target: Target, app_name: str = "lakewright") -> SparkSession:
     """Spark inside this process's own JVM, tuned for small work; the running one, if there is one."""
     import delta.exceptions  # noqa: F401  (before any session: it teaches PySpark the types)
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     _quieten_pyspark()
+    _leave_connect_mode()
     if SparkContext._active_spark_context is not None:
         return check_session(SparkSession.builder.getOrCreate())
-    conf = SparkConf(loadDefaults=False)
-    for key, value in _local_settings(target, app_name).items():
-        conf.set(key, value)
+    settings, secrets = _local_settings(target, app_name), target.reveal_spark()
     with _kept_interrupt_handler():
         if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_launch(target, conf), conf=conf)
-        return check_session(SparkSession.builder.config(conf=conf).getOrCreate())
+            shown = _conf({key: value for key, value in settings.items() if key not in secrets})
+            SparkContext._ensure_initialized(gateway=_launch(target, shown), conf=shown)
+            watch(_mask_log)
+        return check_session(SparkSession.builder.config(conf=_conf({**settings, **secrets})).getOrCreate())
 
 
 def check_session(spark: SparkSession) -> SparkSession:
@@ -96,8 +106,11 @@ def check_session(spark: SparkSession) -> SparkSession:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """End the session and its Spark; the JVM ends with this process."""
-    spark.stop()
+    """End the session and its Spark; the JVM ends with this process. One that was killed has ended already."""
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(Py4JError, ConnectionError):
+        spark.stop()
 
 
 def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
@@ -129,10 +142,39 @@ def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(max(2, cores)),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(state / "warehouse"),
-        **_logstore(target),
+        **logstore_setting(target),
     }
     quoted = " ".join(f'"{option}"' if " " in option else option for option in options)
-    return DELTA | own | dict(target.spark) | _joined(target, jars) | {"spark.driver.extraJavaOptions": quoted}
+    lists = _joined(target, jars) | _redaction(target)
+    return DELTA | own | dict(target.spark) | lists | {"spark.driver.extraJavaOptions": quoted}
+
+
+def _redaction(target: Target) -> dict[str, str]:
+    """Keep the values of what was given as a reference out of Spark's pages and event log, beside its own list."""
+    keys = [key for key, value in target.spark.items() if is_reference(value)]
+    for one in target.connections.declared.values():
+        if isinstance(one, Connection):
+            keys += [key for key, value in one.options.items() if isinstance(value, Secret)]
+    return {REDACTION: redaction(keys, target.spark.get(REDACTION))}
+
+
+def _conf(settings: Mapping[str, str]) -> SparkConf:
+    from pyspark import SparkConf
+
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+def _mask_log(forms: tuple[str, ...]) -> None:
+    """Tell the JVM, not by its command line, what its log must not hold: an error of a task may repeat a secret."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    jvm = SparkContext._jvm
+    if jvm is None:
+        return
+    with contextlib.suppress(Py4JError, OSError):  # a JVM that is gone writes no log either
+        jvm.java.lang.System.setProperty(LOG_PROPERTY, java_pattern(forms))
+        jvm.org.apache.logging.log4j.LogManager.getContext(False).reconfigure()
 
 
 def _joined(target: Target, jars: list[str]) -> dict[str, str]:
@@ -146,7 +188,7 @@ def _joined(target: Target, jars: list[str]) -> dict[str, str]:
     }
 
 
-def _logstore(target: Target) -> dict[str, str]:
+def logstore_setting(target: Target) -> dict[str, str]:
     """Delta's commit protocol for an object store, by the scheme of the lake's URI."""
     scheme = re.match(r"^([a-zA-Z][a-zA-Z0-9+.-]*):", target.lake)
     if target.logstore is None or scheme is None:
@@ -173,8 +215,9 @@ def _launch(target: Target, conf: object) -> object:
 
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["SPARK_HOME"] = str(pyspark_folder())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if target.is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     logs = target.state / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "spark-output.log"
@@ -192,15 +235,35 @@ def _launch(target: Target, conf: object) -> object:
             ) from error
 
 
+def _leave_connect_mode() -> None:
+    """A parent process that used Connect leaves a mark in the environment, by which PySpark would refuse to start."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if connect is not None and connect.SparkSession._default_session is not None:
+        return  # it is this very process that uses it: PySpark says what it thinks of that
+    for mark in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
+        os.environ.pop(mark, None)
+
+
 def _quieten_pyspark() -> None:
-    """PySpark prints each SQL error as JSON on standard error before it raises it: raising is enough."""
+    """PySpark prints each SQL error as JSON on standard error before it raises it: raising is enough.
+
+    So does py4j with a failed micro-batch and a lost JVM, stack trace and all: partly by a logger of its own, partly
+    by the root logger.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).handlers[:] = [logging.NullHandler()]
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_of_py4j)
 
 
-@contextmanager
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+@contextlib.contextmanager
 def _kept_interrupt_handler() -> Iterator[None]:
     """PySpark takes over SIGINT when a session starts; a handler that the caller had set stays."""
     handler = signal.getsignal(signal.SIGINT)

@@ -2,7 +2,8 @@
 
 Fixtures: ``spark`` (one small session per test process), ``lake_folder`` (an empty place for tables), ``project``
 (a function that writes files into a temporary project and opens it); ``postgres`` and ``kafka`` of
-`lakewright.testing.services` (real ones, started once per test run).
+`lakewright.testing.services` (real ones, started once per test run); ``connect_url`` and ``cluster`` (a Spark Connect
+server, a standalone cluster). ``--engine connect`` lets ``spark`` and ``project`` work over Spark Connect.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lake_folder", "project", "spark"]
 
-pytest_plugins = ["lakewright.testing.services"]
+pytest_plugins = ["lakewright.testing.services", "lakewright.testing.connect", "lakewright.testing.cluster"]
 
 ProjectMaker = Callable[..., "Project"]
 
@@ -30,19 +31,31 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "shows(pattern, *lines): the acceptance lines of the catalogue that a test proves"
     )
-    config.addinivalue_line("markers", "classic_only(reason): cannot run over Spark Connect")
     config.addinivalue_line("markers", "chaos: a long proof that only `make chaos` runs")
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small session with Delta, in UTC, for all tests of this process."""
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small session with Delta, in UTC, for all tests of this process; of a Connect server with that engine."""
     from lakewright.runtime.session import local_session, stop_session
     from lakewright.runtime.settings import Target
+    from lakewright.testing.connect import connected_session, engine_of
 
+    if engine_of(request.config) == "connect":
+        session = connected_session(request.getfixturevalue("connect_url"))
+        yield session
+        stop_session(session)
+        return
     folder = tmp_path_factory.mktemp("spark")
-    # Planning anew while a query runs pays for itself on large data; on a few rows it is a fifth of a small write.
-    plain = {"spark.sql.adaptive.enabled": "false"}
+    # What pays for itself on large data: planning anew while a query runs is a fifth of a small write, generating
+    # code another quarter. The processes that tests start (the real command) run with both.
+    plain = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Room for many short tests: the defaults collect garbage every second, and the code of C1 (48 MB) fills up.
+        "spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m",
+    }
     target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True, spark=plain)
     session = local_session(target, "tests")
     yield session

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakewright.testing.kafka import Kafka
     from lakewright.testing.postgres import Postgres
 
-__all__ = ["kafka", "postgres"]
+__all__ = ["kafka", "postgres", "started"]
 
 _INPUT = "lakewright_services"
 _RUN = pytest.StashKey[dict[str, Any]]()
@@ -33,7 +33,7 @@ def postgres(request: pytest.FixtureRequest) -> Postgres:
     """A PostgreSQL for this test run; ``postgres.database()`` makes a fresh database for one test."""
     from lakewright.testing.postgres import Postgres
 
-    address = _started(request.config, "postgres").address
+    address = started(request.config, "postgres").address
     assert address is not None
     assert address.password_file is not None
     return Postgres.at(address.shown, address.password_file.read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
     """A Kafka for this test run; ``kafka.topic(partitions=2)`` makes a fresh topic for one test."""
     from lakewright.testing.kafka import Kafka
 
-    address = _started(request.config, "kafka").address
+    address = started(request.config, "kafka").address
     assert address is not None
     return Kafka(address.url)
 
@@ -65,7 +65,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     throw_away(Path(run["folder"]))
 
 
-def _started(config: pytest.Config, name: str) -> ServiceStatus:
+def started(config: pytest.Config, name: str) -> ServiceStatus:
+    """The service of this run, started unless it runs."""
     from lakewright.runtime.services import up
     from lakewright.runtime.services.processes import Process
 

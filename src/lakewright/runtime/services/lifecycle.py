@@ -18,19 +18,32 @@ from pathlib import Path
 from lakewright.errors import ConfigurationError, LakewrightError, TargetError, UnknownNameError
 from lakewright.runtime.jars import Progress
 from lakewright.runtime.services import guard, processes
+from lakewright.runtime.services.connect import ConnectService
 from lakewright.runtime.services.contract import Service, ServiceStatus, require_packages
 from lakewright.runtime.services.kafka import KafkaService
 from lakewright.runtime.services.looking import look
 from lakewright.runtime.services.postgres import PREFIX, PostgresService
 from lakewright.runtime.services.processes import Process
+from lakewright.runtime.services.standalone import MASTER, WORKERS, StandaloneMaster, StandaloneWorker
 from lakewright.runtime.services.starting import Start
 from lakewright.runtime.services.state import Place, only_one
 
-__all__ = ["NAMES", "down", "status", "up"]
+__all__ = ["NAMES", "down", "names_here", "status", "up"]
 
-_SERVICES: dict[str, Service] = {"postgres": PostgresService(), "kafka": KafkaService()}
-_THROWAWAY: dict[str, Service] = {**_SERVICES, "postgres": PostgresService(throwaway=True)}
-NAMES = tuple(_SERVICES)
+_USUAL: dict[str, Service] = {"postgres": PostgresService(), "kafka": KafkaService()}
+# Started only when they are named: few projects want a Spark beside their own.
+_SERVICES: dict[str, Service] = {
+    **_USUAL,
+    "connect": ConnectService(),
+    MASTER: StandaloneMaster(),
+    **{name: StandaloneWorker(name) for name in WORKERS},
+}
+_THROWAWAY: dict[str, Service] = {
+    **_SERVICES,
+    "postgres": PostgresService(throwaway=True),
+    "connect": ConnectService(throwaway=True),
+}
+NAMES = tuple(_USUAL)
 
 
 def up(
@@ -72,11 +85,11 @@ def up(
 
 
 def down(
-    folder: Path, names: Iterable[str] = NAMES, *, delete: bool = False, say: Progress | None = None
+    folder: Path, names: Iterable[str] | None = None, *, delete: bool = False, say: Progress | None = None
 ) -> list[ServiceStatus]:
-    """Stop the named services cleanly; with ``delete`` remove their data, logs, ports and passwords too."""
+    """Stop the named services (all of this folder) cleanly; with ``delete`` remove their data, logs, passwords too."""
     tell = say or (lambda line: None)
-    chosen = _chosen(names, _SERVICES)
+    chosen = _chosen(names or names_here(folder), _SERVICES)
     if not folder.exists():
         return [look(folder, service) for service in chosen]
     try:
@@ -91,17 +104,22 @@ def down(
         ) from error
 
 
-def status(folder: Path, names: Iterable[str] = NAMES) -> list[ServiceStatus]:
-    """How the named services stand, by asking them."""
-    return [look(folder, service) for service in _chosen(names, _SERVICES)]
+def status(folder: Path, names: Iterable[str] | None = None) -> list[ServiceStatus]:
+    """How the named services (all of this folder) stand, by asking them."""
+    return [look(folder, service) for service in _chosen(names or names_here(folder), _SERVICES)]
+
+
+def names_here(folder: Path) -> list[str]:
+    """The usual services, and of those that start only when named the ones that were."""
+    return [name for name in _SERVICES if name in NAMES or (folder / name).exists()]
 
 
 def _chosen(names: Iterable[str], services: Mapping[str, Service]) -> list[Service]:
     wanted = list(dict.fromkeys(names)) or list(NAMES)
     for name in wanted:
         if name not in services:
-            raise UnknownNameError("service", name, NAMES)
-    return [services[name] for name in NAMES if name in wanted]
+            raise UnknownNameError("service", name, services)
+    return [service for name, service in services.items() if name in wanted]
 
 
 def _all_up(folder: Path, chosen: list[Service], wanted: Mapping[str, int], say: Progress) -> list[ServiceStatus]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lakewright.runtime.services.accounts import Account
 
-__all__ = ["Process", "end", "is_running", "send", "spawn", "this_process", "wait_until_gone", "working_in"]
+__all__ = ["Process", "end", "identify", "is_running", "send", "spawn", "this_process", "wait_until_gone", "working_in"]
 
 _PROC = Path("/proc")
 _GLANCE_SECONDS = 0.05
@@ -36,7 +36,7 @@ class Process:
 
 def this_process() -> Process:
     """The running process."""
-    return _identify(os.getpid())
+    return identify(os.getpid())
 
 
 def spawn(
@@ -65,7 +65,7 @@ def spawn(
             **account.options,
         )
     _children[child.pid] = child
-    return _identify(child.pid)
+    return identify(child.pid)
 
 
 def is_running(process: Process) -> bool:
@@ -121,13 +121,14 @@ def working_in(folder: Path, program: str) -> list[Process]:
     """The processes of ``program`` whose current folder is ``folder``; none where the system does not tell (macOS)."""
     home = folder.resolve()
     return [
-        _identify(int(entry.name))
+        identify(int(entry.name))
         for entry in _PROC.glob("[0-9]*")
         if _link(entry / "cwd") == home and (found := _link(entry / "exe")) is not None and found.name == program
     ]
 
 
-def _identify(pid: int) -> Process:
+def identify(pid: int) -> Process:
+    """The process that has this number now."""
     return Process(pid, _started(pid) or "ended")
 
 

@@ -1,0 +1,178 @@
+"""Child sessions: one per thread, so that the identity of a commit, which is a session setting, belongs to one writer.
+
+Guarantee:
+    Two threads never share a child. A child speaks as its parent does: it carries over the settings that matter
+    (classic), or everything that was set on the parent (Connect). Over Connect the server keeps no child of ours: one
+    whose thread has ended is released when the next one is made, and all of them when the lake is closed. The parent
+    is asked once; a child that is made after the server was restarted needs no parent that is still alive.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from lakewright.lake.interrupts import has_lost_java, interrupt_tag
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ChildSessions"]
+
+_INHERITED = (
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.ansi.enabled",
+    "spark.sql.adaptive.enabled",
+    "spark.databricks.delta.snapshotPartitions",
+)
+# Who writes is said anew for every commit, and never inherited.
+_IDENTITY = ("spark.databricks.delta.commitInfo.", "spark.databricks.delta.write.txn")
+_SESSION_ID = "session_id"
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """How children of one Connect session are made, without asking it again."""
+
+    kind: Any
+    channel: Any
+    policies: list[Any]
+    settings: Mapping[str, str]
+
+    def child(self) -> SparkSession:
+        made: Any = self.kind.builder.channelBuilder(copy.copy(self.channel)).create()
+        made.client.set_retry_policies(self.policies)
+        for name, value in self.settings.items():
+            made.conf.set(name, value)
+        child: SparkSession = made
+        return child
+
+
+class ChildSessions:
+    """The child sessions of one lake."""
+
+    def __init__(self, parent: Callable[[], SparkSession]) -> None:
+        self._parent = parent
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._children: list[tuple[threading.Thread, SparkSession]] = []
+        self._remote: _Remote | None = None
+        _EVERYBODY.add(self)
+
+    def mine(self) -> SparkSession:
+        """This thread's own child, made when it is first asked for, or when the server has forgotten the last one."""
+        child: SparkSession | None = getattr(self._local, "session", None)
+        if child is None or _is_lost(child):
+            child = self._make()
+            self._local.session = child
+            self._keep(child)
+        return child
+
+    @contextmanager
+    def lend(self, session: SparkSession) -> Iterator[None]:
+        """Let this thread speak in a session that somebody else made: that of a micro-batch."""
+        mine = getattr(self._local, "session", None)
+        self._local.session = session
+        try:
+            yield
+        finally:
+            self._local.session = mine
+
+    def renew(self) -> None:
+        """Let this thread's next piece of work begin in a new child: the last one may have been lost unnoticed."""
+        self._local.session = None
+
+    def interrupt(self, tag: str) -> None:
+        """Stop everything with this mark, whichever child of this process runs it.
+
+        Over Connect each session knows only its own; in classic mode any child reaches all that this Spark runs.
+        """
+        for child in [child for sessions in list(_EVERYBODY) for child in sessions._all()]:
+            try:
+                interrupt_tag(child, tag)
+            except Exception:  # a server that does not answer runs nothing that could be stopped
+                continue
+
+    def has_lost_java(self) -> bool:
+        """Whether the Java process behind the sessions has ended."""
+        return any(has_lost_java(child) for child in self._all())
+
+    def _all(self) -> list[SparkSession]:
+        with self._lock:
+            return [child for _, child in self._children]
+
+    def close(self) -> None:
+        """Let go of all children."""
+        with self._lock:
+            children, self._children = self._children, []
+        self._local = threading.local()
+        for _, child in children:
+            _release(child)
+
+    def _make(self) -> SparkSession:
+        if self._remote is not None:
+            return self._remote.child()
+        parent = self._parent()
+        new_session = getattr(parent, "newSession", None)  # Connect has none, and says so by an AttributeError
+        if new_session is None:
+            self._remote = _remote(parent)
+            return self._remote.child()
+        child: SparkSession = new_session()
+        for name in _INHERITED:
+            value = parent.conf.get(name, None)
+            if value is not None:
+                child.conf.set(name, value)
+        return child
+
+    def _keep(self, child: SparkSession) -> None:
+        me = threading.current_thread()
+        with self._lock:
+            over = [(t, c) for t, c in self._children if not t.is_alive() or t is me]
+            self._children = [pair for pair in self._children if pair not in over] + [(me, child)]
+        for _, old in over:
+            _release(old)
+
+
+# A predecessor may belong to another project that is open in this process.
+_EVERYBODY: WeakSet[ChildSessions] = WeakSet()
+
+
+def _remote(parent: Any) -> _Remote:
+    # The channel, not the address: a session that was given to us may have been made with a channel of its own.
+    channel = copy.copy(parent.client._builder)
+    channel._params = {name: value for name, value in channel._params.items() if name != _SESSION_ID}
+    policies = parent.client.get_retry_policies()
+    bare = _Remote(type(parent), channel, policies, {}).child()
+    try:
+        fresh = bare.conf.getAll
+        gained = {name: value for name, value in parent.conf.getAll.items() if fresh.get(name) != value}
+        settings = {
+            name: value
+            for name, value in gained.items()
+            if not name.startswith(_IDENTITY) and bare.conf.isModifiable(name)
+        }
+    finally:
+        _release(bare)
+    return _Remote(type(parent), channel, policies, settings)
+
+
+def _is_lost(child: Any) -> bool:
+    """Whether a Connect session was closed, by us or because the server no longer knows it."""
+    return _is_remote(child) and bool(child.is_stopped)
+
+
+def _release(child: Any) -> None:
+    """A classic child is a part of its parent and needs nothing."""
+    if _is_remote(child) and not child.is_stopped:
+        child.client.set_retry_policies([])  # a server that is gone has forgotten it anyway
+        child.stop()
+
+
+def _is_remote(session: Any) -> bool:
+    return getattr(session, "newSession", None) is None

@@ -1,0 +1,109 @@
+"""A Spark Connect server on this machine, from the installed PySpark, with the jars that Lakewright needs.
+
+Guarantee:
+    It listens on the loopback interface only, knows Delta, speaks UTC, and leaves nothing outside its folder. It keeps
+    no data: tables lie where its clients say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakewright.runtime.connect import DELTA_SETTINGS
+from lakewright.runtime.jars import Progress, ensure_jars
+from lakewright.runtime.java import find_java
+from lakewright.runtime.services import spark_processes
+from lakewright.runtime.services.contract import Address, NotReadyError
+from lakewright.runtime.services.ports import HOST, accepts
+from lakewright.runtime.services.processes import Process
+from lakewright.runtime.services.state import Place, State
+
+__all__ = ["ConnectService"]
+
+MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectService:
+    """The Connect server of a project; one that is thrown away after a test run is tuned as the tests' own session."""
+
+    throwaway: bool = False
+    name: str = "connect"
+    title: str = "Spark Connect"
+    port_names: tuple[str, ...] = ("port",)
+    timeout_seconds: float = 90
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        return {"grpc": "connect", "grpc_status": "connect"}
+
+    def require(self, say: Progress) -> None:
+        find_java()
+        ensure_jars(say)
+
+    def prepare(self, place: Place, state: State, say: Progress) -> State:
+        return state
+
+    def clear(self, place: Place) -> None:
+        spark_processes.clear(place)
+
+    def start(self, place: Place, state: State, held: int) -> Process:
+        words = [word for name, value in self._settings(place, state).items() for word in ("--conf", f"{name}={value}")]
+        command: list[str | Path] = [spark_processes.program("spark-submit"), "--class", MAIN, *words, "spark-internal"]
+        return spark_processes.start(place, command, held)
+
+    def ask(self, place: Place, state: State) -> str:
+        port = state.ports["port"]
+        if not accepts(port):  # a client would wait
+            raise NotReadyError(f"nobody listens on port {port}")
+        from pyspark.sql.connect.session import SparkSession
+
+        session = SparkSession(f"sc://{HOST}:{port}")  # by itself: a builder would make it the process's own
+        session.client.set_retry_policies([])
+        try:
+            return str(session.version)
+        except Exception as error:
+            raise NotReadyError(str(error)) from error
+        finally:
+            session.stop()
+
+    def stop(self, place: Place, process: Process) -> None:
+        spark_processes.stop(process)
+
+    def address(self, place: Place, state: State) -> Address:
+        url = f"sc://{HOST}:{state.ports['port']}"
+        return Address(url=url, shown=url)
+
+    def _settings(self, place: Place, state: State) -> dict[str, str]:
+        logging = f"-Dlog4j2.configurationFile={(place.folder / 'log4j2.properties').as_uri()}"
+        options = ["-Duser.timezone=UTC", f"-Dderby.system.home={place.data}", logging]
+        if self.throwaway:
+            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        return {
+            **DELTA_SETTINGS,
+            **SMALL,
+            **({"spark.sql.adaptive.enabled": "false"} if self.throwaway else {}),
+            "spark.master": "local[2]" if self.throwaway else "local[*]",
+            "spark.app.name": "lakewright connect",
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": str(state.ports["port"]),
+            "spark.driver.bindAddress": HOST,
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, ensure_jars())),
+            "spark.driver.extraJavaOptions": " ".join(f'"{o}"' if " " in o else o for o in options),
+            "spark.driver.host": HOST,
+            "spark.driver.memory": "2g",
+            "spark.log.structuredLogging.enabled": "false",
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(place.data / "warehouse"),
+            "spark.ui.enabled": "false",
+        }
