@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import chain, receipts, silver, start_up
+from benchmarks import chain, kafka, receipts, silver, start_up
 
-ALL = {"silver": silver.main, "chain": chain.main, "start_up": start_up.main, "receipts": receipts.main}
+ALL = {
+    "silver": silver.main,
+    "chain": chain.main,
+    "start_up": start_up.main,
+    "receipts": receipts.main,
+    "kafka": kafka.main,
+}
 
 
 def main() -> None:

@@ -74,8 +74,14 @@ def test_patterns_can_be_narrowed(lakewright: Lakewright):
 
 def test_spark_packages_are_data(lakewright: Lakewright):
     result = lakewright("spark", "packages")
-    assert "io.delta:delta-spark_4.2_2.13:4.4.0" in result.stdout.splitlines()
+    lines = dict(line.split(" ", 1) for line in result.stdout.splitlines() if line and not line.startswith("#"))
+    assert lines["spark.jars.packages"].startswith("io.delta:delta-spark_4.2_2.13:4.4.0,")
+    assert "org.slf4j:*" in lines["spark.jars.excludes"]
+    assert lines["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert "spark-token-provider-kafka-0-10_2.13:4.0.0" in result.stdout
     assert result.stderr == ""
+    told = json.loads(lakewright("spark", "packages", "--json").stdout)
+    assert set(told) == {"packages", "excluded", "overridden", "jars", "settings", "error"}
     assert lakewright("spark", "packages", "--joined").stdout.count("\n") == 1
 
 
@@ -154,3 +160,9 @@ def rollbacks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(Project, "rollback", roll_back)
     return calls
+
+
+def test_spark_packages_knows_the_lake_of_a_target(lakewright: Lakewright, shop: Path):
+    (shop / "lakewright.toml").write_text('[targets.dev]\n[targets.prod]\nlake = "s3a://b/lake"\nlogstore = "X"\n')
+    assert "logStore" not in lakewright("spark", "packages").stdout
+    assert "spark.delta.logStore.s3a.impl X\n" in lakewright("spark", "packages", "--target", "prod").stdout

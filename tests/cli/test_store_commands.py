@@ -140,7 +140,7 @@ def test_unlock_where_nothing_is_locked_ends_with_2(lakewright: Lakewright, shop
 
 def test_store_upgrade_tells_the_schema(lakewright: Lakewright, shop: Path):
     found = json.loads(lakewright("store", "upgrade", "--json").stdout)
-    assert found["schema"] == "0002"
+    assert found["schema"] == "0003"
     assert (shop / ".lakewright" / "store.db").exists()
 
 

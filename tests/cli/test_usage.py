@@ -16,7 +16,7 @@ def test_all_commands_are_there():
     assert set(COMMANDS) == {
         *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "show", "sql", "rollback"),
         *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages"),
-        *("services up", "services status", "services down"),
+        *("services up", "services status", "services down", "stream show", "stream rewind"),
     }
 
 

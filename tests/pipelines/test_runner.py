@@ -147,3 +147,27 @@ def test_an_arrival_of_any_size_is_made(project, rows):
     land(shop.folder, "d1.json", [order(str(n), "2026-01-01T10:00:00Z") for n in range(rows)])
     ok(shop.run(at="2026-01-02"))
     assert shop.store.receipts.live("orders", "arrival-1").rows == rows
+
+
+def test_a_function_of_a_project_file_runs_in_spark_workers(project):
+    shop = project(
+        {
+            "pipelines/shop.py": """
+            from lakewright import JsonFiles, Pipeline
+            from pyspark.sql import functions as F
+
+            shop = Pipeline("shop", start="2026-01-01")
+            shop.source("orders", JsonFiles("landing/orders"), schema="order_id string")
+
+            def shout(text):
+                return text.upper()
+
+            @shop.dataset()
+            def loud(orders):
+                return orders.select(F.udf(shout)("order_id").alias("order_id"))
+            """
+        }
+    )
+    land(shop.folder, "d1.json", [{"order_id": "a"}])
+    ok(shop.run(at="2026-01-02"))
+    assert [row["order_id"] for row in rows_of(shop, "loud")] == ["A"]

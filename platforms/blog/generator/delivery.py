@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import filecmp
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -21,14 +21,17 @@ __all__ = ["deliver", "deliver_all", "deliver_late"]
 How = Literal["copy", "link"]
 
 
-def deliver(out: Path | str, day: date | str, *, how: How = "copy") -> list[Path]:
-    """Deliver the files of one day; returns those that were not there before.
+def deliver(out: Path | str, day: date | str, *, how: How = "copy", parts: Collection[str] = ()) -> list[Path]:
+    """Deliver the files of one day, or only ``parts`` of them ("pages"); returns those that were not there before.
 
     ``how="link"`` takes no further disk space, but then the landing file and the staged one are the same:
     never change it in place.
     """
     name = _known_day(out, day)
-    return _deliver_tree(Path(out) / "staged" / name, Path(out) / "landing", how)
+    staged, landing = Path(out) / "staged" / name, Path(out) / "landing"
+    if not parts:
+        return _deliver_tree(staged, landing, how)
+    return [path for part in parts for path in _deliver_tree(staged / part, landing / part, how)]
 
 
 def deliver_all(out: Path | str, *, how: How = "copy") -> list[Path]:

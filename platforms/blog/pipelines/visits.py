@@ -1,4 +1,4 @@
-"""Visits of the blog: raw events in, daily figures out."""
+"""Visits of the blog: raw events in, daily figures out. Where the rows come from is said in ``sources.py``."""
 
 from pathlib import Path
 
@@ -7,10 +7,8 @@ from pyspark.sql import functions as F
 
 from lakewright import (
     AsOf,
-    CsvFiles,
     DeadLetter,
     HorizontalPartitioner,
-    JsonFiles,
     Merger,
     Pipeline,
     Repair,
@@ -24,23 +22,6 @@ from lakewright import (
 CONTRACTS = Path(__file__).parent.parent / "contracts"
 
 visits = Pipeline("visits", schedule="@daily", start="2026-01-01", runs=SingleRunner())
-
-visits.source("raw_visits", JsonFiles("landing/visits"), contract=load_contract(CONTRACTS / "raw_visits.yaml"))
-visits.source(
-    "users",
-    JsonFiles("landing/users"),
-    schema="user_id string, login string, country string, device_id string, "
-    "registered_at timestamp, updated_at timestamp",
-    event_time="updated_at",
-    start="2000-01-01",
-    description="Users as they were registered or changed",
-)
-visits.source(
-    "pages",
-    CsvFiles("landing/pages"),
-    schema="page string, title string, category string, author string",
-    description="The pages of the blog",
-)
 
 
 @visits.dataset(layer="silver", writer=Merger(keys=["user_id"], history=Scd2(valid_from="updated_at")))

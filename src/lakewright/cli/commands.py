@@ -91,6 +91,8 @@ COMMANDS = {
     "run": Entry("run", "run", "lakewright run --select clean_orders+ --at 2026-01-08"),
     "retry": Entry("run", "retry", "lakewright retry"),
     "backfill": Entry("backfill", "backfill", "lakewright backfill --from 2026-01-05 --to 2026-01-12 --dry-run"),
+    "stream show": Entry("stream", "show", "lakewright stream show raw_visits --json"),
+    "stream rewind": Entry("stream", "rewind", 'lakewright stream rewind raw_visits --by "1 hour" --dry-run'),
     "status": Entry("status", "status", "lakewright status --json"),
     "show": Entry("reading", "show", "lakewright show clean_orders --limit 5"),
     "sql": Entry("reading", "sql", 'lakewright sql "SELECT day, revenue FROM daily_revenue ORDER BY day"'),
@@ -104,7 +106,7 @@ COMMANDS = {
     "services down": Entry("services", "down", "lakewright services down --delete"),
     "store rebuild": Entry("store_commands", "rebuild", "lakewright store rebuild"),
     "store upgrade": Entry("store_commands", "upgrade", "lakewright store upgrade"),
-    "spark packages": Entry("spark_commands", "packages", "lakewright spark packages --joined", in_project=False),
+    "spark packages": Entry("spark_commands", "packages", "lakewright spark packages --target prod"),
 }
 """All commands, in the order in which `--help` lists them: begin, work, look, repair, look after."""
 

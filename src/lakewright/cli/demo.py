@@ -1,4 +1,4 @@
-"""`lakewright demo`: the blog platform from landing files to gold tables."""
+"""`lakewright demo`: the blog platform from landing files, or from Kafka and PostgreSQL, to gold tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from lakewright.cli.commands import flag
 from lakewright.cli.screen import Screen
+from lakewright.errors import ConfigurationError
 
 __all__ = ["demo"]
 
@@ -16,11 +18,34 @@ def demo(
     screen: Screen,
     visits: Annotated[int, typer.Option("--visits", metavar="N", min=100, help="How many visits to make up.")] = 10_000,
     folder: Annotated[Path, typer.Option("--folder", help="Where the demo's project is made.")] = Path("demo"),
+    services: Annotated[
+        bool, flag("--services", help="Visits from Kafka as a stream, users from PostgreSQL, both started here.")
+    ] = False,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            "--rate",
+            metavar="N",
+            min=0,
+            help="With --services: visits sent per second (default: 1000; 0: as fast as it goes).",
+        ),
+    ] = None,
 ) -> None:
     """Make up three days of blog visits with known faults, run the platform, and account for every row.
 
-    Then a late file arrives, and exactly the slices that it touches are repaired.
+    Then late visits arrive, and exactly the slices that they touch are repaired.
+
+    With --services a producer sends the visits to Kafka while a continuous stream takes them into bronze, and users
+    change in PostgreSQL; the steps and the figures are the same. Both services stay up at the end, unless the demo is
+    interrupted: then those that it has started are stopped.
     """
+    if services:
+        from lakewright.demo_services import RATE, run_services_demo
+
+        pace = RATE if rate is None else rate
+        raise typer.Exit(run_services_demo(folder, visits=visits, rate=pace, console=screen.marked_up()))
+    if rate is not None:
+        raise ConfigurationError("--rate says how fast visits are sent to Kafka.", hint="Add --services.")
     from lakewright.demo import run_demo
 
     raise typer.Exit(run_demo(folder, visits=visits, console=screen.marked_up()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from contextlib import redirect_stderr
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
@@ -15,6 +16,7 @@ from lakewright.cli.commands import COMMANDS, Debug, Folder, NoColor, Quiet, bui
 from lakewright.cli.failures import describe
 from lakewright.cli.screen import Screen
 from lakewright.errors import InterruptedRun, UnknownNameError
+from lakewright.masking import MaskedStream
 
 __all__ = ["app", "main"]
 
@@ -25,11 +27,13 @@ class Commands(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run the command that was typed, and end the process with its exit code."""
         typed = list(sys.argv[1:] if args is None else args)
-        try:
-            code = super().main(typed, *rest, **{**options, "standalone_mode": False})
-        # The last stop: whatever it is, a user gets a message and a script its exit code.
-        except Exception as error:
-            code = _failed(error, typed)
+        # Whatever is said goes through here: our own words, a project's prints and logs, warnings, traces.
+        with redirect_stderr(cast(TextIO, MaskedStream(sys.stderr))):
+            try:
+                code = super().main(typed, *rest, **{**options, "standalone_mode": False})
+            # The last stop: whatever it is, a user gets a message and a script its exit code.
+            except Exception as error:
+                code = _failed(error, typed)
         sys.exit(code or 0)
 
     def invoke(self, ctx: Any) -> Any:
@@ -72,6 +76,7 @@ app = typer.Typer(
 services = typer.Typer(cls=Commands)
 store = typer.Typer(cls=Commands)
 spark = typer.Typer(cls=Commands)
+stream = typer.Typer(cls=Commands)
 
 
 def _version(asked: bool) -> None:
@@ -112,6 +117,12 @@ def tell_about_spark() -> None:
     """Tell what a Spark cluster needs."""
 
 
+@stream.callback()
+def look_after_streams() -> None:
+    """Show how far streams are, and let them read again."""
+
+
+app.add_typer(stream, name="stream", epilog="Example: lakewright stream show")
 app.add_typer(services, name="services", epilog="Example: lakewright services up")
 app.add_typer(store, name="store", epilog="Example: lakewright store rebuild")
 app.add_typer(spark, name="spark", epilog="Example: lakewright spark packages")

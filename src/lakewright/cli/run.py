@@ -35,9 +35,15 @@ def run(
     empty: Annotated[
         bool, flag("--empty", help="Try it on no rows, in a lake of its own: checks columns, types, SQL and contracts.")
     ] = False,
+    continuous: Annotated[
+        bool, flag("--continuous", help="Keep the streams going until it is stopped; other runs go on beside it.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Take what is new, then make what is due, missing or late.
+
+    A stream (mode="stream") reads what is there, and ends; with --continuous it goes on until Ctrl-C, SIGTERM or
+    `lakewright cancel`, each of which lets the micro-batch under way end.
 
     With --sample or --empty nothing of the lake and the store changes: what is made lies in .lakewright/sample or
     .lakewright/empty until the next such run.
@@ -45,6 +51,13 @@ def run(
     Exit codes: 0 done, 1 failed, 2 wrong usage or project, 3 a guard refused, 130 interrupted.
     """
     share = None if sample is None else parse_share(sample)
+    if continuous:
+        from lakewright.cli.stream import run_continuously
+
+        if at or again or slices or sample or empty or dry_run:
+            raise ConfigurationError("--continuous goes with --select alone: a stream has no slices and no run time.")
+        run_continuously(screen, select or ())
+        return
     with open_project(screen) as project:
         if dry_run:
             show_plan(screen, project.plan(select or (), at=at), project.graph, command=run_command(screen, select, at))

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlparse
 
 from lakewright.errors import ConfigurationError, TargetError, UnknownNameError
 from lakewright.lake.delta_errors import explain_gone_version
 from lakewright.lake.locks import TableLocks
 from lakewright.lake.log import DeltaLog, local_path
+from lakewright.lake.sessions import ChildSessions
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.columns import business_columns
+from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
+from lakewright.model.outside import Destination, Log
 from lakewright.model.slices import EVENT_COLUMN
 
 if TYPE_CHECKING:
@@ -30,14 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["SYSTEM_FOLDER", "Lake"]
 
 SYSTEM_FOLDER = "_lakewright"
-
-_INHERITED = (
-    "spark.sql.session.timeZone",
-    "spark.sql.shuffle.partitions",
-    "spark.sql.ansi.enabled",
-    "spark.sql.adaptive.enabled",
-    "spark.databricks.delta.snapshotPartitions",
-)
 
 
 class Lake:
@@ -51,12 +46,34 @@ class Lake:
         self._layers: dict[str, str] = {}
         self._adopted = self._read_adopted()
         self._borrowed: dict[str, str] = {}
-        self._threads = threading.local()
+        self._outside: dict[str, Destination] = {}
+        self._connections = Connections()
+        self._logs: dict[str, DeltaLog] = {}
+        self._sessions = ChildSessions(spark)
         self.locks = TableLocks(None if self.local is None else self.local / SYSTEM_FOLDER / "locks")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Names alone travel: to a micro-batch on a server, which brings a session of its own (see ``lend``)."""
+        kept = ("root", "local", "_layers", "_adopted", "_borrowed")
+        return {name: self.__dict__[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["root"], _no_session)  # type: ignore[misc]
+        self.__dict__.update(state)
 
     def declare(self, layers: Mapping[str, str]) -> None:
         """Tell the lake which datasets there are, and in which layer each lies."""
         self._layers.update(layers)
+
+    def send_outside(self, destinations: Mapping[str, Destination], connections: Connections) -> None:
+        """Tell the lake which datasets have no table here: they go to a database or a topic."""
+        self._outside = dict(destinations)
+        self._connections = connections
+
+    @property
+    def outside(self) -> frozenset[str]:
+        """The names of the datasets that go elsewhere."""
+        return frozenset(self._outside)
 
     def borrow(self, paths: Mapping[str, str]) -> None:
         """Read these names where they lie in another lake, and all others here; what was borrowed before goes back."""
@@ -95,28 +112,62 @@ class Lake:
     def names(self) -> list[str]:
         return sorted({*self._layers, *self._adopted, *self._borrowed})
 
-    def log(self, name: str) -> DeltaLog:
+    def log(self, name: str) -> Log:
+        """What was committed to a dataset: its Delta log, or the ledger of where it goes."""
+        if name in self._outside:
+            return self._outside[name].log(name, connections=self._connections)
+        return self.delta_log(name)
+
+    def delta_log(self, name: str) -> DeltaLog:
+        """The log of a table of the lake."""
         return self._log(self.resolve(name))
 
     def _log(self, path: str) -> DeltaLog:
-        # Only a table on an object store needs a session to read its log.
-        return DeltaLog(path, None if local_path(path) is not None else self._spark())
+        log = self._logs.get(path)
+        if log is None:
+            # Only a table on an object store needs a session to read its log.
+            log = self._logs[path] = DeltaLog(path, None if local_path(path) is not None else self._spark())
+        return log
 
     def session(self) -> SparkSession:
         """This thread's own child session: identities are session settings, so no two threads share one."""
-        child: SparkSession | None = getattr(self._threads, "session", None)
-        if child is None:
-            parent = self._spark()
-            child = parent.newSession()
-            for name in _INHERITED:
-                value = parent.conf.get(name, None)
-                if value is not None:
-                    child.conf.set(name, value)
-            self._threads.session = child
-        return child
+        return self._sessions.mine()
+
+    def lend(self, session: SparkSession) -> AbstractContextManager[None]:
+        """Let this thread read and write in a session that somebody else made: that of a micro-batch."""
+        return self._sessions.lend(session)
+
+    def properties(self, name: str) -> dict[str, str]:
+        """What a dataset's table was declared with, as far as the log's files tell."""
+        return self._log(self.resolve(name)).properties()
+
+    def checkpoint(self, name: str, generation: int) -> str:
+        """Where a stream keeps how far it is."""
+        return f"{self.root}/{SYSTEM_FOLDER}/checkpoints/{name}/{generation}"
+
+    def renew_session(self) -> None:
+        """Let this thread go on in a new child session: before a retry, since the last one may be lost."""
+        self._sessions.renew()
+
+    def interrupt(self, tag: str) -> None:
+        """Stop the Spark work of all child sessions that carries this mark."""
+        self._sessions.interrupt(tag)
+
+    def has_lost_java(self) -> bool:
+        """Whether this process's own Spark was killed; a new process has to go on."""
+        return self._sessions.has_lost_java()
+
+    def close(self) -> None:
+        """Let go of the child sessions, so that a Connect server does not keep them."""
+        self._sessions.close()
 
     def read(self, name: str, *, version: int | None = None, system_columns: bool = False) -> DataFrame:
         """A dataset's rows at one version (the newest one now, where none is given)."""
+        if name in self._outside:
+            raise ConfigurationError(
+                f"The dataset '{name}' is not in the lake: it goes to {self._outside[name].shown}.",
+                hint="Read it there.",
+            )
         return self.read_path(self.resolve(name), name=name, version=version, system_columns=system_columns)
 
     def read_path(self, path: str, *, name: str, version: int | None = None, system_columns: bool = False) -> DataFrame:
@@ -160,14 +211,22 @@ class Lake:
         properties: Mapping[str, str] | None = None,
         still_mine: Callable[[], bool] = lambda: True,
     ) -> AttemptTable:
-        """A table to write to, under one attempt's identity."""
+        """A table to write to, under one attempt's identity; of a dataset that goes elsewhere, what is there."""
+        if name in self._outside:
+            opened = self._outside[name].open(
+                name, identity, connections=self._connections, spark=self.session(), still_mine=still_mine
+            )
+            # Whoever needs more than both have (RESTORE, columns to add) asks `outside` before.
+            return cast(AttemptTable, opened)
         if name in self._borrowed:
             raise TargetError(
                 f"{name} is read from {self._borrowed[name]}, which belongs to another target. Nothing was written."
             )
+        path = self.resolve(name)
         return AttemptTable(
-            self.resolve(name),
+            path,
             spark=self.session(),
+            log=self._log(path),
             identity=identity,
             locks=self.locks,
             properties=properties,
@@ -178,7 +237,7 @@ class Lake:
         """Commit a higher number under an attempt's application ids, so that its late writes are skipped."""
         for name, part in zip(names, parts, strict=True):
             table = self.open(name, identity.as_part(part, "fence"))
-            if table.exists():
+            if name in self._outside or table.exists():
                 table.touch()
 
     def adopt(self, name: str, path: str) -> None:
@@ -200,3 +259,7 @@ class Lake:
             return {}
         found: dict[str, str] = json.loads(self._adopted_file().read_text(encoding="utf-8"))
         return found
+
+
+def _no_session() -> SparkSession:
+    raise TargetError("This lake was sent to a server and has no session of its own.")

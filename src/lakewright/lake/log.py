@@ -19,6 +19,7 @@ from lakewright.model.slices import ANY_CELL, EVENT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = ["DeltaLog", "local_path"]
 
@@ -39,6 +40,7 @@ class DeltaLog:
         self._spark = spark
         local = local_path(path)
         self._folder = None if local is None else os.path.join(local, "_delta_log")
+        self._declared: tuple[int, int, dict[str, Any]] | None = None
 
     def exists(self) -> bool:
         return self.latest() is not None
@@ -61,6 +63,36 @@ class DeltaLog:
         except (FileNotFoundError, NotADirectoryError):
             return None, None
         return (min(versions), max(versions)) if versions else (None, None)
+
+    def schema(self) -> StructType | None:
+        """The columns as they are declared now; None where the files at hand do not tell, and Spark must be asked."""
+        from pyspark.sql.types import StructType
+
+        declared = self._metadata()
+        return None if declared is None else StructType.fromJson(json.loads(declared["schemaString"]))
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties as they are declared now, as far as the files at hand tell."""
+        declared = self._metadata()
+        return {} if declared is None else dict(declared.get("configuration") or {})
+
+    def _metadata(self) -> dict[str, Any] | None:
+        """The newest declaration of the table; only commits since the last look are read."""
+        oldest, newest = self.bounds()
+        if self._folder is None or oldest is None or newest is None:
+            return None
+        folder = os.stat(self._folder).st_ino  # a table that was dropped and made anew begins again
+        seen, known, declared = self._declared or (folder, oldest - 1, None)
+        if seen != folder:
+            known, declared = oldest - 1, None
+        for version in range(newest, known, -1):
+            found = next((line for line in self._lines(version) if line.startswith('{"metaData"')), None)
+            if found is not None:
+                declared = json.loads(found)["metaData"]
+                break
+        if declared is not None:
+            self._declared = (folder, newest, declared)
+        return declared
 
     def commit(self, version: int) -> Commit:
         """What one version did."""

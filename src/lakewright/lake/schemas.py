@@ -36,4 +36,5 @@ def fit_to_table(
         )
     if gained := [(name, kind) for name, kind in new.items() if name not in old]:
         table.add_columns(gained)
-    return frame.select(*[f"`{name}`" for name in [*(n for n in old if n in new), *(n for n, _ in gained)]])
+    ordered = [*(name for name in old if name in new), *(name for name, _ in gained)]
+    return frame if ordered == list(new) else frame.select(*[f"`{name}`" for name in ordered])

@@ -42,6 +42,7 @@ class AttemptTable:
         path: str,
         *,
         spark: SparkSession,
+        log: DeltaLog,
         identity: Identity,
         locks: TableLocks,
         properties: Mapping[str, str] | None = None,
@@ -53,7 +54,7 @@ class AttemptTable:
         self._locks = locks
         self._properties = dict(properties or {})
         self._still_mine = still_mine
-        self.log = DeltaLog(path, spark)
+        self.log = log
 
     @property
     def path(self) -> str:
@@ -67,7 +68,7 @@ class AttemptTable:
         return self.log.exists()
 
     def schema(self) -> StructType:
-        return self.read().schema
+        return self.log.schema() or self.read().schema
 
     def read(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._path)
@@ -110,6 +111,26 @@ class AttemptTable:
         # A MERGE that changes nothing may leave no commit; an empty one then holds the receipt.
         return commit if commit is not None else self.touch()
 
+    def append(self, frame: DataFrame, *, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Runs a job that adds a micro-batch; None where it was added before."""
+
+        def write() -> None:
+            writer = frame.write.format("delta").mode("append")
+            if not self.exists():
+                writer = writer.options(**self._properties)
+            (writer.partitionBy(*partition_by) if partition_by else writer).save(self._path)
+
+        return self._commit(write)
+
+    def delete(self, where: str) -> Commit | None:
+        """Runs a job that deletes rows; an empty commit holds the receipt where there were none."""
+
+        def write() -> None:
+            self._spark.sql(f"DELETE FROM delta.`{self._path}` WHERE {where}")
+
+        commit = self._commit(write)
+        return commit if commit is not None else self.touch()
+
     def touch(self) -> Commit | None:
         """Commit nothing but the identity (a fence, or the proof that a step found nothing to do)."""
 
@@ -149,6 +170,7 @@ class AttemptTable:
         return AttemptTable(
             self._path,
             spark=self._spark,
+            log=self.log,
             identity=self.identity.as_part(f"{self.identity.part}:{part}", "schema"),
             locks=self._locks,
             properties=self._properties,
@@ -195,7 +217,8 @@ class AttemptTable:
         conf = self._spark.conf
         chosen = {_METADATA: metadata, **settings}
         if fenced:
-            chosen |= {_APP_ID: self.identity.app_id, _APP_VERSION: str(self.identity.number)}
+            app_id, version = self.identity.transaction
+            chosen |= {_APP_ID: app_id, _APP_VERSION: str(version)}
         for name, value in chosen.items():
             conf.set(name, value)
         try:

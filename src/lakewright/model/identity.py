@@ -45,6 +45,18 @@ class Identity:
     def app_id(self) -> str:
         return app_id(self.dataset, self.slice_id, self.part)
 
+    @property
+    def transaction(self) -> tuple[str, int]:
+        """What Delta compares: a name, and a number that must rise.
+
+        An attempt counts by its lease's number; a micro-batch by its place in its generation, so that a repeat of the
+        same one, by whomever, is skipped.
+        """
+        if "batch" in self.details:
+            generation = f"generation-{self.details['generation']}"
+            return app_id(self.dataset, generation, self.part), int(str(self.details["batch"]))
+        return self.app_id, self.number
+
     def as_part(self, part: str, kind: ReceiptKind | None = None) -> Identity:
         """The same attempt, writing another table."""
         return replace(self, part=part, kind=kind or self.kind)

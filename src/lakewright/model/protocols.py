@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lakewright.model.arrivals import Arrival, FileVersion, Window
+from lakewright.model.connections import Connections
 from lakewright.model.receipts import Commit
 from lakewright.model.runs import Run
 from lakewright.model.slices import Slice
@@ -44,6 +45,8 @@ class SourceContext:
     known_files: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Path -> (version, arrival) of every file that an arrival holds now."""
     last_window: Window | None = None
+    connections: Connections = field(default_factory=Connections)
+    """The databases and brokers of the target, by name."""
 
 
 @dataclass(frozen=True, slots=True)

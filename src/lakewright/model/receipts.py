@@ -12,10 +12,10 @@ from typing import Literal
 
 __all__ = ["STALING_KINDS", "Change", "Commit", "Counters", "Receipt", "ReceiptKind", "ReceiptState"]
 
-ReceiptKind = Literal["data", "maintenance", "schema", "restore", "erase", "fence", "foreign"]
+ReceiptKind = Literal["data", "maintenance", "schema", "restore", "erase", "rewind", "fence", "foreign"]
 ReceiptState = Literal["live", "superseded", "rolled back"]
 
-STALING_KINDS: tuple[ReceiptKind, ...] = ("data", "restore", "erase", "foreign")
+STALING_KINDS: tuple[ReceiptKind, ...] = ("data", "restore", "erase", "rewind", "foreign")
 """Only these make a reader stale; compaction and a gained column never do."""
 
 

@@ -106,7 +106,7 @@ class Closing:
         width, found = WIDTH[dataset.grid], dict[str, list[str]]()
         for name in self._driving(dataset):
             other = self._graph[name]
-            if other.is_source or finest(other.grid, dataset.grid) != other.grid:
+            if other.is_source or other.is_stream or finest(other.grid, dataset.grid) != other.grid:
                 continue
             parts = set[str]()
             if other.grid != dataset.grid:
@@ -167,7 +167,7 @@ class Closing:
 
     def _watermark(self, name: str) -> tuple[datetime, str]:
         """How far an input is in event time, and that in words."""
-        if self._graph[name].is_source:
+        if self._graph[name].is_source or self._graph[name].is_stream:
             seen = max(self._cells_with_rows(name), default=None)
             if seen is None:
                 return _NEVER, f"nothing has arrived in {name} yet"
@@ -187,13 +187,21 @@ class Closing:
         """Whether nothing has arrived for an input for longer than ``idle``; never: since the pipeline's start."""
         if dataset.idle is None:
             return False
-        arrivals = [self._store.arrivals.last(source) for source in self._sources(name)]
-        newest = max((one.recorded_at for one in arrivals if one is not None), default=dataset.start)
+        heard = (self._last_heard(source) for source in self._sources(name))
+        newest = max((at for at in heard if at is not None), default=dataset.start)
         return run_time - newest > dataset.idle
 
+    def _last_heard(self, name: str) -> datetime | None:
+        """When something last arrived: recorded by a run, or committed by a stream."""
+        if self._graph[name].is_stream:
+            last = self._store.receipts.history(name, limit=1)
+            return last[0].committed_at if last else None
+        arrival = self._store.arrivals.last(name)
+        return None if arrival is None else arrival.recorded_at
+
     def _sources(self, name: str) -> set[str]:
-        """The sources whose arrivals reach an input slice by slice."""
-        if self._graph[name].is_source:
+        """The sources and streams whose arrivals reach an input slice by slice."""
+        if self._graph[name].is_source or self._graph[name].is_stream:
             return {name}
         return {source for above in self._driving(self._graph[name]) for source in self._sources(above)}
 

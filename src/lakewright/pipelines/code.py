@@ -27,6 +27,8 @@ def code_hash(dataset: Dataset) -> str:
         parts += sorted(_functions(dataset.function))
     for name in ("writer", "layout", "event_time", "own_grid", "rows", "schema", "source"):
         parts.append(f"{name}={_text(getattr(dataset, name))}")
+    if dataset.into is not None:
+        parts.append(f"into={_text(dataset.into)}")
     for given in dataset.inputs:
         parts.append(f"{given.parameter}:{given.dataset}:{given.reference!r}:{_text(given.guards)}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

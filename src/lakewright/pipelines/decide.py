@@ -49,6 +49,8 @@ class Decider:
     def _decide(self, name: str, wish: Wish, heads: Heads) -> DatasetPlan:
         dataset, slicing = self._graph[name], self._graph.slicing[name]
         live = self._store.receipts.live_slices(name) if name in heads else {}
+        if dataset.is_stream:  # it goes on where its checkpoint says; what is there to read, its source tells
+            return DatasetPlan(dataset, slicing, (), len(live))
         if dataset.is_source:
             states = self._source(dataset)
         elif slicing.kind == "event":
@@ -62,6 +64,11 @@ class Decider:
         if any(isinstance(i.reference, Previous) for i in dataset.inputs):
             states = self._chained(states, live)
         states = cap_overdue(states)
+        if getattr(dataset.into, "resends", False):
+            states = {
+                slice_id: replace(state, reason=f"{state.reason}; sends again") if slice_id in live else state
+                for slice_id, state in states.items()
+            }
         return DatasetPlan(dataset, slicing, tuple(sorted(states.values(), key=lambda s: s.slice)), len(live))
 
     def _source(self, dataset: Dataset) -> dict[str, SliceState]:

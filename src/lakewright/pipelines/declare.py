@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.contracts import Contract
+from lakewright.model.outside import Destination
 from lakewright.model.policies import LatePolicy, Repair
 from lakewright.model.protocols import Guard, Source, Writer
 from lakewright.model.references import Reference
@@ -21,8 +22,9 @@ from lakewright.model.times import GRIDS, Grid, parse_time
 from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
-from lakewright.pipelines.definitions import Closes, Dataset, Input, Place, PrivateOutput, RowsRule, Settings
-from lakewright.pipelines.options import NO_START, as_length, check_closing, check_options
+from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
+from lakewright.pipelines.options import NO_START, as_length, check_closing, check_mode, check_options
+from lakewright.pipelines.outside import check_destination
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -77,6 +79,9 @@ class Pipeline:
         schema: StructType | str | None = None,
         event_time: str | None = None,
         start: str | date | datetime | None = None,
+        mode: Mode = "batch",
+        every: str | None = None,
+        max_records: int | None = None,
         layer: str = "bronze",
         contract: Contract | None = None,
         tags: Sequence[str] = (),
@@ -87,7 +92,8 @@ class Pipeline:
     ) -> None:
         """Declare where rows come in: each arrival is kept whole in the bronze table of this name.
 
-        Event times before ``start`` (the pipeline's, where none is given) count as unusable.
+        Event times before ``start`` (the pipeline's, where none is given) count as unusable. With ``mode="stream"``
+        each micro-batch is an arrival, of at most ``max_records``; a continuous run looks for one ``every`` so often.
         """
         place = _caller()
         if not hasattr(source, "look"):
@@ -107,6 +113,9 @@ class Pipeline:
             schema=schema,
             event_time=event_time or (contract.event_time if contract else None),
             own_start=None if start is None else parse_time(start),
+            mode=mode,
+            every=every,
+            max_records=max_records,
             contract=contract,
             tags=tuple(tags),
             owner=owner,
@@ -132,7 +141,11 @@ class Pipeline:
         *,
         name: str | None = None,
         layer: str = "silver",
+        mode: Mode = "batch",
+        every: str | None = None,
+        max_records: int | None = None,
         writer: Writer | None = None,
+        into: Destination | None = None,
         event_time: str | None = None,
         grid: Grid | None = None,
         late: LatePolicy | None = None,
@@ -163,7 +176,11 @@ class Pipeline:
             function=function,
             takes_run=takes_run,
             inputs=_inputs(parameters, inputs or {}, guards_in or {}, place),
+            mode=mode,
+            every=every,
+            max_records=max_records,
             writer=writer,
+            into=into,
             event_time=event_time or (contract.event_time if contract else None),
             own_grid=grid,
             late=late,
@@ -220,13 +237,15 @@ class Pipeline:
         retries = options.get("retries", 2)
         if not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
-        writer = options.pop("writer", None) or (None if options.get("source") else DataOverwrite())
+        stream = check_mode(name, options)
+        writer = options.pop("writer", None) or (None if options.get("source") or stream else DataOverwrite())
         if writer is not None and not hasattr(writer, "publish"):
             raise ConfigurationError(f"{name}: {writer!r} is no writer. Use DataOverwrite() or Merger(keys=[...]).")
+        check_destination(name, options.get("into"), writer, options)
         late = options.pop("late", None) or Repair()
-        wait, idle, expect_within, timeout = (
+        wait, idle, expect_within, timeout, every = (
             as_length(name, option, options.pop(option, None))
-            for option in ("wait", "idle", "expect_within", "timeout")
+            for option in ("wait", "idle", "expect_within", "timeout", "every")
         )
         check_closing(
             name,
@@ -251,6 +270,7 @@ class Pipeline:
             idle=idle,
             expect_within=expect_within,
             timeout=timeout,
+            every=every or timedelta(seconds=1),
             valid_from=validity[0] if validity else None,
             valid_to=validity[1] if validity else None,
             **options,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.contracts import Contract
+from lakewright.model.outside import Destination
 from lakewright.model.policies import LatePolicy, Repair
 from lakewright.model.protocols import Guard, Source, Writer
 from lakewright.model.references import Reference
@@ -21,11 +22,23 @@ if TYPE_CHECKING:
     from lakewright.patterns.data_flow.single_runner import SingleRunner
     from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 
-__all__ = ["Closes", "Dataset", "Input", "Outdated", "Place", "PrivateOutput", "RowsRule", "Settings", "Slicing"]
+__all__ = [
+    "Closes",
+    "Dataset",
+    "Input",
+    "Mode",
+    "Outdated",
+    "Place",
+    "PrivateOutput",
+    "RowsRule",
+    "Settings",
+    "Slicing",
+]
 
 RowsRule = Literal["preserve", "reduce", "expand"]
 Outdated = Literal["show", "run"]
 Closes = Literal["schedule", "watermark"]
+Mode = Literal["batch", "stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,8 @@ class Dataset:
     inputs: tuple[Input, ...] = ()
     takes_run: bool = False
     writer: Writer | None = None
+    into: Destination | None = None
+    """Where it goes instead of the lake."""
     layout: HorizontalPartitioner | None = None
     event_time: str | None = None
     own_grid: Grid | None = None
@@ -105,6 +120,11 @@ class Dataset:
     retries: int = 2
     timeout: timedelta | None = None
     history: str | None = None
+    mode: Mode = "batch"
+    every: timedelta = timedelta(seconds=1)
+    """How often a stream looks for something new while it runs continuously."""
+    max_records: int | None = None
+    """At most so many records in one micro-batch."""
     own_start: datetime | None = None
     valid_from: str | None = None
     valid_to: str | None = None
@@ -125,6 +145,15 @@ class Dataset:
     @property
     def is_source(self) -> bool:
         return self.source is not None
+
+    @property
+    def is_stream(self) -> bool:
+        return self.mode == "stream"
+
+    @property
+    def appends(self) -> bool:
+        """Whether it is a stream that only adds rows, a micro-batch at a time."""
+        return self.is_stream and self.writer is None
 
     def input(self, parameter: str) -> Input:
         for found in self.inputs:

@@ -11,7 +11,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from lakewright.errors import DefinitionError, UnknownNameError, did_you_mean
-from lakewright.model.references import AsOf, Lookback, Previous, Reference, SameSlice, Whole
+from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice, Whole
 from lakewright.model.times import Grid, finest
 from lakewright.pipelines.definitions import Dataset, Input, Slicing
 
@@ -31,6 +31,7 @@ class Graph:
             **{output: d.name for d in self.datasets.values() for output in d.outputs},
         }
         self._check_inputs()
+        self._check_destinations()
         self.order = self._sorted()
         self.slicing: dict[str, Slicing] = {}
         for name in self.order:
@@ -112,6 +113,25 @@ class Graph:
             return SameSlice() if given.dataset == mine.follows else Whole()
         return SameSlice()
 
+    def streamed_input(self, dataset: Dataset) -> Input | None:
+        """The input that a stream follows: the one that is not read in some other way by declaration."""
+        if not dataset.is_stream or dataset.is_source:
+            return None
+        return next((i for i in dataset.inputs if i.reference is None), None)
+
+    def reads_changes(self, dataset: Dataset) -> bool:
+        """Whether a stream follows the changes of a table, not only rows that are added to it."""
+        given = self.streamed_input(dataset)
+        return given is not None and dataset.writer is not None
+
+    def needs_change_feed(self, name: str) -> bool:
+        """Whether a stream follows the changes of a dataset."""
+        readers = (self.datasets[other] for other in self._downstream.get(name, ()))
+        return any(
+            self.reads_changes(reader) and (given := self.streamed_input(reader)) is not None and given.dataset == name
+            for reader in readers
+        )
+
     def expected_input(self, dataset: Dataset) -> str | None:
         """The input in which each slice is expected to receive rows: the first that is cut like the dataset."""
         same = (i.dataset for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice))
@@ -122,13 +142,13 @@ class Graph:
         dataset = self.datasets.get(name)
         if dataset is None or dataset.event_time is None:
             return None
-        if dataset.is_source:
+        if dataset.is_source or dataset.is_stream:
             users = [self.datasets[other] for other in self.downstream(name)]
             return finest("day", *[d.grid for d in users if d.event_time is not None])
         return dataset.grid
 
     def _slicing(self, dataset: Dataset) -> Slicing:
-        if dataset.is_source:
+        if dataset.is_source or dataset.is_stream:
             return Slicing("arrival")
         if dataset.event_time is not None:
             return Slicing("event", dataset.grid)
@@ -145,7 +165,7 @@ class Graph:
         dataset = self.datasets.get(name)
         if dataset is None or self.slicing[name].kind != "arrival":
             return False
-        return dataset.is_source or (dataset.writer is not None and dataset.writer.replaces_slice)
+        return dataset.is_source or dataset.appends or (dataset.writer is not None and dataset.writer.replaces_slice)
 
     def _sorted(self) -> list[str]:
         sorter = TopologicalSorter({name: sorted(self.upstream(name)) for name in sorted(self.datasets)})
@@ -170,6 +190,28 @@ class Graph:
                     )
             if dataset.function is not None and not dataset.inputs:
                 raise self._complaint(dataset, f"{dataset.name} has no input: a step's parameters name its inputs.")
+
+    def _check_destinations(self) -> None:
+        taken: dict[str, Dataset] = {}
+        for dataset in self.datasets.values():
+            for given in dataset.inputs:
+                other = self.datasets.get(given.dataset)
+                if other is not None and other.into is not None:
+                    raise self._complaint(
+                        dataset,
+                        f"{dataset.name} reads {other.name}, which goes to {other.into.shown}, outside the lake.",
+                        hint="Let both read the same dataset of the lake, or declare the table or topic as a source of "
+                        "its own.",
+                    )
+            if dataset.into is not None:
+                first = taken.setdefault(dataset.into.shown, dataset)
+                if first is not dataset:
+                    raise self._complaint(
+                        dataset,
+                        f"{dataset.name} and {first.name} ({first.place}) both go to {dataset.into.shown}: each would "
+                        "replace the rows of the other.",
+                        hint="Give one of them a table or topic of its own.",
+                    )
 
     def _check_references(self, dataset: Dataset) -> None:
         for given in dataset.inputs:
@@ -199,6 +241,7 @@ class Graph:
             if given.dataset == dataset.name and not isinstance(reference, Previous):
                 raise self._complaint(dataset, f"{dataset.name} reads itself.", hint="Use inputs={...: Previous()}.")
         self._check_closing(dataset)
+        self._check_stream(dataset)
 
     def _check_closing(self, dataset: Dataset) -> None:
         driving = [i for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice | Lookback)]
@@ -214,6 +257,33 @@ class Graph:
                 dataset,
                 f"{dataset.name} has expect_within, but reads no input by SameSlice(), so no slice can lack rows.",
                 hint="Read the input that is expected by SameSlice(), or leave expect_within out.",
+            )
+
+    def _check_stream(self, dataset: Dataset) -> None:
+        if not dataset.is_stream or dataset.is_source:
+            return
+        followed = [i for i in dataset.inputs if i.reference is None]
+        if len(followed) != 1:
+            named = ", ".join(i.parameter for i in dataset.inputs)
+            raise self._complaint(
+                dataset,
+                f"{dataset.name} is a stream with {len(followed)} inputs that it follows ({named}); it follows one.",
+                hint=f"Say how the others are read: inputs={{'{dataset.inputs[-1].parameter}': Whole()}}.",
+            )
+        if other := [i for i in dataset.inputs if isinstance(i.reference, SameSlice | Lookback | Previous | Pinned)]:
+            raise self._complaint(
+                dataset,
+                f"{dataset.name} is a stream, which has no slices: {other[0].parameter} cannot be read by "
+                f"{type(other[0].reference).__name__}().",
+                hint="Read it whole, or as of a column.",
+            )
+        above = self.datasets.get(followed[0].dataset)
+        if dataset.writer is None and (above is None or not above.appends):
+            raise self._complaint(
+                dataset,
+                f"{dataset.name} adds rows and never removes any, but {followed[0].dataset} is replaced or merged, so "
+                "that rows of it change.",
+                hint="Give it writer=Merger(keys=[...]): then it follows every change.",
             )
 
     def _complaint(self, dataset: Dataset, message: str, *, hint: str | None = None) -> DefinitionError:

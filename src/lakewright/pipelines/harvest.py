@@ -39,10 +39,16 @@ def pin(lake: Lake, store: Store, name: str) -> int | None:
     unknown = store.receipts.gaps(name, earliest, latest)
     if not unknown:
         return latest
-    if store.steps.open_steps(name):
+    # Micro-batches are indexed by whoever runs the stream next, who also tells what is wrong in them.
+    if store.steps.open_steps(name) or _is_micro_batch(lake.log(name).commit(unknown[0])):
         return unknown[0] - 1 if unknown[0] > 0 else None
     harvest(lake, store, name, unknown)
     return latest
+
+
+def _is_micro_batch(commit: Commit) -> bool:
+    identity = Identity.from_json(commit.metadata)
+    return identity is not None and "batch" in identity.details
 
 
 def unaccounted(lake: Lake, store: Store, name: str) -> list[int]:
@@ -64,6 +70,8 @@ def harvest(lake: Lake, store: Store, name: str, versions: Sequence[int]) -> lis
 def notice(lake: Lake, store: Store, names: Iterable[str]) -> None:
     """Index what others have committed; commits of ours are left to recovery, and to ``pin``."""
     for name in names:
+        if name in lake.outside:
+            continue  # nobody else writes into a ledger, and nothing is made of what lies there
         unknown = unaccounted(lake, store, name)
         if unknown and not store.steps.open_steps(name):
             log = lake.log(name)

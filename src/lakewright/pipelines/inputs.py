@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, TargetError
-from lakewright.model.columns import RECORD_COLUMNS, business_columns
+from lakewright.model.columns import RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import GuardContext, SideRows
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
 from lakewright.model.slices import EVENT_COLUMN, Slice
@@ -21,7 +22,7 @@ from lakewright.store import ELSEWHERE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["InputFrame", "open_input"]
+__all__ = ["InputFrame", "judged_input", "open_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,22 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
         nothing = _nothing_before(attempt, reference)
         return InputFrame(given, nothing, nothing, (), False, None, None, False)
     if shop.sample == 0:
-        return _judged(attempt, given, reference, no_rows(attempt, given), None, None)
+        nothing = no_rows(attempt, given)
+        return judged_input(attempt, given, reference, nothing, nothing.columns, None, None)
     version = _version(attempt, given, reference)
     attempt.inputs[given.dataset] = version
     frame = shop.lake.read(given.dataset, version=version, system_columns=True)
-    columns = set(frame.columns)
-    if EVENT_COLUMN in columns:
-        frame = frame.where(f"{EVENT_COLUMN} IS NOT NULL")
-    frame = _cut(attempt, given, reference, frame, columns)
+    columns = frame.columns  # asked once: each question is a round trip to the JVM
+    has_cells = EVENT_COLUMN in columns
+    cut = _cut(attempt, given, reference, has_cells=has_cells)
+    # Rows without a usable event time are dead letters: in bronze they stay, to readers they do not count.
+    wanted = [f"{EVENT_COLUMN} IS NOT NULL"] * has_cells + ([] if cut is None else [cut])
+    if wanted:
+        frame = frame.where(" AND ".join(f"({one})" for one in wanted))
     if shop.sample is not None and _comes_in(attempt, given, reference):
-        return _judged(attempt, given, reference, frame.sample(fraction=shop.sample, seed=7), None, None)
-    return _judged(attempt, given, reference, frame, *_counts(attempt, given, reference, version))
+        frame = frame.sample(fraction=shop.sample, seed=7)
+        return judged_input(attempt, given, reference, frame, columns, None, None)
+    return judged_input(attempt, given, reference, frame, columns, *_counts(attempt, given, reference, version))
 
 
 def _comes_in(attempt: Attempt, given: Input, reference: Reference) -> bool:
@@ -72,12 +78,17 @@ def _comes_in(attempt: Attempt, given: Input, reference: Reference) -> bool:
     return isinstance(reference, SameSlice | Lookback) and (source or given.dataset in shop.lake.borrowed)
 
 
-def _judged(
-    attempt: Attempt, given: Input, reference: Reference, frame: DataFrame, rows: int | None, late: int | None
+def judged_input(
+    attempt: Attempt,
+    given: Input,
+    reference: Reference,
+    frame: DataFrame,
+    columns: Sequence[str],
+    rows: int | None,
+    late: int | None,
 ) -> InputFrame:
     """The input after its guards."""
     kept, drops = frame, False
-    columns = frame.columns
     sides: list[tuple[DataFrame, SideRows]] = []
     context = GuardContext(
         dataset=attempt.dataset.name,
@@ -92,10 +103,8 @@ def _judged(
             sides.append((kept, guarded.side))
         kept = guarded.kept
         drops |= guarded.drops_duplicates
-    visible = [f"`{name}`" for name in business_columns(columns)]
-    return InputFrame(
-        given, kept.select(*visible), frame, tuple(sides), drops, rows, late, isinstance(reference, SameSlice)
-    )
+    visible = kept.drop(*system_columns(columns))
+    return InputFrame(given, visible, frame, tuple(sides), drops, rows, late, isinstance(reference, SameSlice))
 
 
 def _nothing_before(attempt: Attempt, reference: Previous) -> DataFrame:
@@ -140,41 +149,42 @@ def _still_there(attempt: Attempt, given: Input, version: int) -> int:
     return version
 
 
-def _cut(attempt: Attempt, given: Input, reference: Reference, frame: DataFrame, columns: set[str]) -> DataFrame:
+def _cut(attempt: Attempt, given: Input, reference: Reference, *, has_cells: bool) -> str | None:
+    """The rows that a reference means, as SQL; None where it means all of them."""
     slice_ = attempt.slice
     if isinstance(reference, Previous):
         earlier = _previous(attempt)
-        return frame.where(earlier.predicate()) if earlier is not None else frame.limit(0)
+        return "false" if earlier is None else earlier.predicate()
     if isinstance(reference, AsOf):
         other = attempt.shop.graph[given.dataset]
-        return _valid_within(frame, other, slice_.interval) if slice_.kind == "event" else frame
+        return _valid_within(other, slice_.interval) if slice_.kind == "event" else None
     if not isinstance(reference, SameSlice | Lookback) or slice_.kind == "whole":
-        return frame
+        return None
     if slice_.kind == "arrival":
-        return frame.where(slice_.predicate())
+        return slice_.predicate()
     reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
-    return _cut_by_event(attempt, given, frame, slice_, reach)
+    return _cut_by_event(attempt, given, slice_, reach, has_cells=has_cells)
 
 
-def _cut_by_event(attempt: Attempt, given: Input, frame: DataFrame, slice_: Slice, reach: timedelta) -> DataFrame:
+def _cut_by_event(attempt: Attempt, given: Input, slice_: Slice, reach: timedelta, *, has_cells: bool) -> str:
     grid = attempt.shop.graph.cell_grid(given.dataset)
     other = attempt.shop.graph[given.dataset]
     assert grid is not None
     span = Interval(slice_.interval.start - reach, slice_.interval.end)
     first, last = cell_of(span.start, grid), cell_of(span.end - timedelta(microseconds=1), grid)
-    if EVENT_COLUMN in frame.columns:
-        frame = frame.where(f"{EVENT_COLUMN} >= '{first}' AND {EVENT_COLUMN} <= '{last}'")
-        if reach == timedelta(0) and grid in (slice_.grid, "hour"):
-            # The cells fit the slice exactly: no second look at each row's time.
-            return frame
+    cells = f"{EVENT_COLUMN} >= '{first}' AND {EVENT_COLUMN} <= '{last}'"
+    if has_cells and reach == timedelta(0) and grid in (slice_.grid, "hour"):
+        # The cells fit the slice exactly: no second look at each row's time.
+        return cells
     start, end = (f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S}'" for at in (span.start, span.end))
-    return frame.where(f"`{other.event_time}` >= {start} AND `{other.event_time}` < {end}")
+    times = f"`{other.event_time}` >= {start} AND `{other.event_time}` < {end}"
+    return f"{cells} AND {times}" if has_cells else times
 
 
-def _valid_within(frame: DataFrame, other: Dataset, span: Interval) -> DataFrame:
+def _valid_within(other: Dataset, span: Interval) -> str:
     # Every version but those that ended before the slice: one that begins after it may still be the first known.
     start = f"TIMESTAMP '{span.start:%Y-%m-%d %H:%M:%S}'"
-    return frame.where(f"`{other.valid_to}` IS NULL OR `{other.valid_to}` > {start}")
+    return f"`{other.valid_to}` IS NULL OR `{other.valid_to}` > {start}"
 
 
 def _previous(attempt: Attempt) -> Slice | None:
@@ -192,10 +202,7 @@ def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) 
         known = [head.rows for cell, head in heads.items() if cell is not None]
         return None if None in known else sum(rows or 0 for rows in known), None
     if slice_.kind == "arrival":
-        receipt = shop.store.receipts.live(given.dataset, slice_.id)
-        if receipt is None:
-            return None, None
-        return sum(change.added or 0 for cell, change in receipt.touched.items() if cell is not None), None
+        return shop.store.receipts.rows_added(given.dataset, slice_.id), None
     grid = shop.graph.cell_grid(given.dataset)
     assert grid is not None
     if grid not in (slice_.grid, "hour"):

@@ -73,8 +73,8 @@ class Keeper:
                 if ticks % 15 == 0 and not self._store.leases.beat(self.owner.owner_id, _TTL, self._now()):
                     self.ask_to_stop("another run has taken over")
             except LakewrightError:
-                # The store does not answer just now. A lease lives for a minute: ask again at the next tick.
-                ticks -= 1
+                # The store does not answer just now. A lease lives for a minute: beat as soon as it does.
+                ticks = -1
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from types import ModuleType
 from lakewright.errors import ConfigurationError, DefinitionError, LakewrightError
 from lakewright.pipelines.declare import Pipeline
 
-__all__ = ["load_pipelines"]
+__all__ = ["let_functions_travel", "load_pipelines"]
+
+_PREFIX = "lakewright_project_"
 
 
 def load_pipelines(folder: Path, patterns: Sequence[str]) -> list[Pipeline]:
@@ -43,8 +45,17 @@ def load_pipelines(folder: Path, patterns: Sequence[str]) -> list[Pipeline]:
     return found
 
 
+def let_functions_travel() -> None:
+    """Let Spark send the functions of project files as they are: no worker could import these files by their names."""
+    from pyspark import cloudpickle
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_PREFIX):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
 def _load(file: Path, folder: Path) -> ModuleType:
-    name = f"lakewright_project_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{file.stem}"
+    name = f"{_PREFIX}{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

@@ -26,6 +26,8 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import time_within
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.inputs import InputFrame, open_input
+from lakewright.pipelines.outside import refuse_other_ledger
+from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
@@ -33,7 +35,7 @@ from lakewright.pipelines.workshop import Attempt, Made, Workshop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["make_slice"]
+__all__ = ["call_step", "check_result", "make_slice", "publish", "set_aside"]
 
 
 def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
@@ -42,9 +44,9 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
             return made
         inputs = [open_input(current, given) for given in dataset.inputs]
-        rejected = _set_aside(current, inputs)
+        rejected = set_aside(current, inputs)
         failpoint("set_aside")
-        frames = _call(current, inputs)
+        frames = call_step(current, inputs)
         receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs]
         failpoint("private_written")
         commit = _write_public(current, frames[dataset.name])
@@ -56,7 +58,7 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         return current.finish(tuple(receipts))
 
 
-def _set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
+def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
     """Commit the rows that guards reject, by a narrow pass; then let the limits decide."""
     guarded = [i for i in inputs if i.side]
     if not guarded:
@@ -109,7 +111,7 @@ def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) 
             )
 
 
-def _call(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame]:
+def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame]:
     """Call the step and check what comes back."""
     dataset = current.dataset
     if dataset.sql is not None:
@@ -164,27 +166,37 @@ def _write_private(current: Attempt, name: str, frame: DataFrame) -> Receipt:
     output = current.dataset.outputs[name]
     identity = current.identity().as_part(name)
     table = current.shop.lake.open(name, identity, still_mine=current.still_mine)
-    commit = _publish(current, table, frame, output.writer, output.layout, name)
+    commit = publish(current, table, frame, output.writer, output.layout, name)
     return receipt_of(name, commit)
 
 
 def _write_public(current: Attempt, frame: DataFrame) -> Commit:
     dataset = current.dataset
     assert dataset.writer is not None
-    if dataset.contract is not None and (wrong := check_frame(dataset.contract, frame.schema)):
+    frame = check_result(current, frame)
+    table = current.shop.lake.open(
+        dataset.name,
+        current.identity(),
+        properties=properties_of(current.shop.graph, dataset),
+        still_mine=current.still_mine,
+    )
+    return publish(current, table, frame, dataset.writer, dataset.layout, dataset.name)
+
+
+def check_result(current: Attempt, frame: DataFrame) -> DataFrame:
+    """The frame that a step returned, refused where it breaks the dataset's contract."""
+    dataset = current.dataset
+    if dataset.contract is None:
+        return frame
+    if wrong := check_frame(dataset.contract, frame.schema):
         raise InputError(
             f"{dataset.place}: {dataset.name} breaks its contract: {'; '.join(wrong)}. Nothing was written.",
             hint="Correct the step, or the contract if the change is meant.",
         )
-    if dataset.contract is not None:
-        frame = refuse_nulls(dataset.contract, frame)
-    table = current.shop.lake.open(
-        dataset.name, current.identity(), properties=_properties(dataset), still_mine=current.still_mine
-    )
-    return _publish(current, table, frame, dataset.writer, dataset.layout, dataset.name)
+    return refuse_nulls(dataset.contract, frame)
 
 
-def _publish(
+def publish(
     current: Attempt,
     table: AttemptTable,
     frame: DataFrame,
@@ -193,7 +205,10 @@ def _publish(
     name: str,
 ) -> Commit:
     frame, partitions = _lay_out(current, frame, writer, layout, name)
-    frame = fit_to_table(frame, table, dataset=name, added_by_writer=getattr(writer, "adds_columns", ()))
+    if name in current.shop.lake.outside:  # the destination sees to its own columns
+        refuse_other_ledger(current.shop.lake, current.shop.store, name)
+    else:
+        frame = fit_to_table(frame, table, dataset=name, added_by_writer=getattr(writer, "adds_columns", ()))
     context = WriteContext(
         dataset=name, slice=current.slice, table=table, run=current.shop.run, partition_by=partitions
     )
@@ -235,7 +250,7 @@ def _lay_out(
     if not writer.replaces_slice or current.slice.kind in ("whole", "key"):
         return frame, partitions
     if current.slice.kind == "arrival":
-        marked = frame.withColumn(ARRIVAL_COLUMN, F.lit(current.slice.number).cast("bigint"))
+        marked = frame.withColumn(ARRIVAL_COLUMN, F.expr(f"{current.slice.number}L"))
         return marked, (ARRIVAL_COLUMN, *partitions)
     dataset = current.dataset
     columns = frame.columns
@@ -280,15 +295,6 @@ def _check_preserved(current: Attempt, counters: Counters, commit: Commit) -> No
         hint='A join that finds no match or several is the usual cause; declare rows="reduce" or "expand" '
         "if it is meant.",
     )
-
-
-def _properties(dataset: Dataset) -> dict[str, str]:
-    if dataset.history is None:
-        return {}
-    return {
-        "delta.logRetentionDuration": f"interval {dataset.history}",
-        "delta.deletedFileRetentionDuration": f"interval {dataset.history}",
-    }
 
 
 def _first_line(error: BaseException) -> str:

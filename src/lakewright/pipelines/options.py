@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.times import parse_duration, parse_time
-from lakewright.pipelines.definitions import Closes, Place, Settings
+from lakewright.pipelines.definitions import Closes, Mode, Place, Settings
 
-__all__ = ["NO_START", "as_length", "check_closing", "check_options"]
+__all__ = ["NO_START", "as_length", "check_closing", "check_mode", "check_options"]
 
 NO_START = "1970-01-01"
 """The start of a pipeline that names none."""
@@ -70,3 +70,38 @@ def check_closing(
             f"{name} has expect_within, but its pipeline has no start: every slice since 1970 would be missing.",
             hint=f'Say from when on rows are expected: Pipeline("{settings.pipeline}", start="2026-01-01").',
         )
+
+
+def check_mode(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a dataset is a stream; what cannot go with one is refused."""
+    mode, source = options.get("mode", "batch"), options.get("source")
+    if mode not in get_args(Mode):
+        raise ConfigurationError(f"{name}: mode is 'batch' or 'stream', not {mode!r}.")
+    if mode == "batch":
+        if options.get("every") is not None or (options.get("max_records") is not None and source is None):
+            raise ConfigurationError(f'{name}: every and max_records say how a stream reads; mode="stream" is missing.')
+        return False
+    if source is not None and not hasattr(source, "stream"):
+        raise ConfigurationError(
+            f'{name}: {type(source).__name__} cannot be read as a stream. Leave mode="stream" out: each run takes what '
+            "is new.",
+        )
+    most = options.get("max_records")
+    if most is not None and (not isinstance(most, int) or most < 1):
+        raise ConfigurationError(f"{name}: max_records is a number from 1 on, not {most!r}.")
+    writer = options.get("writer")
+    if writer is not None and not writer.streams:
+        raise ConfigurationError(
+            f"{name}: {type(writer).__name__} cannot follow a stream: it would replace what earlier micro-batches "
+            "wrote.",
+            hint="Leave the writer out (each micro-batch is added once), or use Merger(keys=[...]).",
+        )
+    if writer is not None and options.get("event_time") is not None:
+        raise ConfigurationError(
+            f"{name}: a stream that merges has no slices of event time. Leave event_time out; whoever reads it reads "
+            "it whole.",
+        )
+    for option in ("outputs", "into", "sql", "late", "expect_within"):
+        if options.get(option):
+            raise ConfigurationError(f"{name}: a stream cannot have '{option}'.")
+    return True

@@ -9,8 +9,10 @@ from datetime import datetime
 from lakewright.errors import UnknownNameError
 from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.decide import Decider
+from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import FOREIGN, notice
 from lakewright.pipelines.states import DatasetPlan, Wish
+from lakewright.pipelines.streams.news import news_of
 from lakewright.pipelines.take import look_for_new
 from lakewright.pipelines.upstream import Upper, as_if_unmade, borrow, index
 from lakewright.pipelines.workshop import Workshop
@@ -41,13 +43,11 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     decided, read_from = _decide(shop, uppers, names, wish)
     for plan in decided:
         name = plan.dataset.name
-        if plan.dataset.is_source and name not in read_from:
+        if (plan.dataset.is_source or plan.dataset.is_stream) and name not in read_from:
             try:
-                found = look_for_new(shop, plan.dataset)
+                plan = replace(plan, new=_news(shop, plan.dataset))
             except Exception as error:
                 warnings.append(f"{name}: {error}")
-                found = None
-            plan = replace(plan, new=found.summary if found else "")
         plans.append(plan)
     plans = cascade(shop.graph, plans)
     warnings += [
@@ -58,10 +58,17 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
 
 
+def _news(shop: Workshop, dataset: Dataset) -> str:
+    if dataset.is_stream:
+        return news_of(shop, dataset)
+    found = look_for_new(shop, dataset)
+    return found.summary if found else ""
+
+
 def plan_backfill(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish) -> Plan:
     """The plan of a backfill, which takes nothing new."""
     plans, read_from = _decide(shop, uppers, names, wish)
-    return Plan(tuple(plans), wish.run_time, read_from=read_from)
+    return Plan(tuple(plans), wish.run_time, wish.notes, read_from)
 
 
 def _decide(

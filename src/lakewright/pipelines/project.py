@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError
-from lakewright.lake.interrupts import interrupt_tag
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS
+from lakewright.model.arrivals import JsonValue
 from lakewright.model.runs import Reason, Run
 from lakewright.model.times import Interval, parse_time, utc_now
 from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
 from lakewright.pipelines.code import code_hash
 from lakewright.pipelines.decide import Decider, Wish
+from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import FOREIGN, notice
 from lakewright.pipelines.keeper import keep
-from lakewright.pipelines.loading import load_pipelines
+from lakewright.pipelines.loading import let_functions_travel, load_pipelines
 from lakewright.pipelines.planning import Plan, plan_backfill, plan_run
 from lakewright.pipelines.progress import Listener, Note, RunSummary
 from lakewright.pipelines.rebuild import RebuildSummary, rebuild_store
@@ -35,6 +36,9 @@ from lakewright.pipelines.rollback import RollbackSummary, roll_back, undo_stale
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
 from lakewright.pipelines.scratch import clear_trial, trial_note, trial_settings
+from lakewright.pipelines.streams.looking import StreamState, states_of
+from lakewright.pipelines.streams.rewind import RewindSummary, rewind_stream
+from lakewright.pipelines.streams.worker import Worker, WorkerSummary
 from lakewright.pipelines.upstream import Upper, borrow, index, let_go, take_over
 from lakewright.pipelines.workshop import Workshop
 from lakewright.runtime.settings import Settings, load_settings
@@ -72,7 +76,7 @@ class Project:
 
     @cached_property
     def store(self) -> Store:
-        return open_store(self.settings.target.store)
+        return open_store(self.settings.target.reveal_store())
 
     @cached_property
     def lake(self) -> Lake:
@@ -94,6 +98,9 @@ class Project:
         for lake in lakes:
             lake.declare({d.name: d.layer for d in datasets})
             lake.declare({name: output.layer for d in datasets for name, output in d.outputs.items()})
+        if self._share is None:  # a trial keeps everything in its own lake
+            outside = {d.name: d.into for d in datasets if d.into is not None}
+            self.lake.send_outside(outside, self.settings.target.connections)
         return graph
 
     @cached_property
@@ -104,20 +111,26 @@ class Project:
         """The session: the one that was given, or one made for the target."""
         if self._parent is not None:
             return self._parent.spark()
+        let_functions_travel()
         if self._given is not None:
             from lakewright.runtime.session import check_session
 
             return check_session(self._given)
         if self._started is None:
+            from lakewright.runtime.connect import is_connect
             from lakewright.runtime.jars import ensure_jars
             from lakewright.runtime.session import spark_session
 
-            ensure_jars(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+            if not is_connect(self.settings.target.master):  # a Connect server brings its own
+                ensure_jars(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
             self._started = spark_session(self.settings.target, f"lakewright {self.settings.name}")
         return self._started
 
     def close(self) -> None:
-        """Stop the session that we started, and close the store."""
+        """Let go of the sessions that we started, and close the store."""
+        for lake in (self.__dict__.get("lake"), *(upper.lake for upper in self.__dict__.get("uppers", ()))):
+            if lake is not None:
+                lake.close()
         if self._started is not None:
             from lakewright.runtime.session import stop_session
 
@@ -279,7 +292,7 @@ class Project:
             interrupt=lambda: self._interrupt(run),
             wait_seconds=wait_seconds,
         ) as keeper:
-            shop = self._shop(run, keeper.owner.owner_id)
+            shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
             self.store.runs.start(run, owner_id=keeper.owner.owner_id, options={"select": list(names)}, now=self._now())
             summary = RunSummary(run.run_id, state="failed")
             claimed: list[str] = []
@@ -301,6 +314,7 @@ class Project:
                 notice(self.lake, self.store, self.graph.owners.keys() - lent.keys())
                 if lent:
                     notes.append(_read_elsewhere(self.graph, lent, names))
+                notes += [Note(text) for text in wish.notes]
                 for note in notes:
                     listener(note)
                 decider = OneSliceEach if self._share == 0 else Decider
@@ -345,6 +359,44 @@ class Project:
         summary.notes.append(trial_note(target, share))
         listener(summary.notes[-1])
         return summary
+
+    # Streams
+
+    def run_continuous(self, select: Sequence[str] = (), *, listener: Listener = lambda event: None) -> WorkerSummary:
+        """Keep the streams of the project (or those selected) going until it is stopped; runs go on beside it."""
+        datasets = self._streams(select)
+        pipelines = ",".join(sorted({dataset.pipeline for dataset in datasets}))
+        run = Run(new_run_id(self._now()), pipelines, self._now())
+        with keep(self.store, run, {}, now=self._now, interrupt=lambda: None) as keeper:
+            shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
+            options: dict[str, JsonValue] = {"continuous": True, "select": [dataset.name for dataset in datasets]}
+            self.store.runs.start(run, owner_id=keeper.owner.owner_id, options=options, now=self._now())
+            summary = WorkerSummary(run.run_id)
+            try:
+                recover_dead_steps(shop)
+                summary = Worker(shop, stop=keeper.stop, listener=listener).run(datasets)
+            finally:
+                error = str(summary.failed[0].error) if summary.failed else None
+                self.store.runs.finish(run.run_id, summary.state, now=self._now(), error=error)
+        return summary
+
+    def streams(self, select: Sequence[str] = ()) -> list[StreamState]:
+        """How the streams of the project stand: how far each is, and how far that is behind. Starts none."""
+        return states_of(self._shop(Run("look", "look", self._now()), "look"), self._streams(select))
+
+    def rewind(self, name: str, *, to: str | date | datetime | None = None, dry_run: bool = False) -> RewindSummary:
+        """Let a stream read again from a time on (without one: from its beginning); the next run reads."""
+        (dataset,) = self._streams([name])
+        with self._exclusive([]) as shop:
+            recover_dead_steps(shop)
+            return rewind_stream(shop, dataset, to=None if to is None else parse_time(to), dry_run=dry_run)
+
+    def _streams(self, select: Sequence[str]) -> list[Dataset]:
+        found = [self.graph[name] for name in self.graph.select(select) if self.graph[name].is_stream]
+        if not found:
+            what = f"None of {', '.join(select)} is" if select else "No dataset of this project is"
+            raise ConfigurationError(f'{what} a stream. Declare one with mode="stream".')
+        return found
 
     # Repairing
 
@@ -395,7 +447,7 @@ class Project:
         self._open_lakes()
         session = self.lake.session()
         for name in [*self.lake.names(), *self.graph.owners]:
-            if self.lake.log(name).exists() and name in query:
+            if name in query and name not in self.lake.outside and self.lake.log(name).exists():
                 self.lake.read(name).createOrReplaceTempView(name)
         for name, table in _VIEWS.items():
             if self.lake.log(table).exists() and name in query:
@@ -428,13 +480,11 @@ class Project:
             codes=self.codes,
             now=self._now,
             sample=self._share,
+            connections=self.settings.target.connections,
         )
 
     def _interrupt(self, run: Run) -> None:
-        owner = self._parent or self
-        session: Any = owner._given or owner._started
-        if session is not None:
-            interrupt_tag(session, run.run_id)
+        self.lake.interrupt(run.run_id)
 
     @contextmanager
     def _exclusive(self, pipelines: Sequence[str]) -> Iterator[Workshop]:

@@ -52,11 +52,16 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
             shop.store.arrivals.forget(name)
             continue
         if not shop.lake.log(name).exists():
+            if name in shop.lake.outside:
+                shop.store.receipts.forget(name)  # it was moved: what its old place held is not here
             continue
         summary.datasets += 1
         shop.store.receipts.forget(name)
         summary.receipts += _receipts(shop, name)
-        if name in shop.graph.datasets and shop.graph[name].is_source:
+        if name in shop.graph.datasets and shop.graph[name].is_stream:
+            shop.store.streams.forget(name)
+            _generations(shop, name)
+        elif name in shop.graph.datasets and shop.graph[name].is_source:
             shop.store.arrivals.forget(name)
             summary.arrivals += _arrivals(shop.graph, shop.lake, shop.store, name)
     for name in shop.graph.owners:
@@ -98,6 +103,24 @@ def _arrivals(graph: Graph, lake: Lake, store: Store, name: str) -> int:
         store.arrivals.bring_back(load_window(lake, name, identity.details["arrival"], run_id=identity.run_id))
         count += 1
     return count
+
+
+def _generations(shop: Workshop, name: str) -> None:
+    """The generations of a stream's checkpoint; how far the newest is, its next run tells."""
+    for commit in shop.lake.log(name).commits():
+        identity = Identity.from_json(commit.metadata)
+        told = {} if identity is None else identity.details
+        number = told.get("rewind", told.get("generation"))
+        if identity is not None and isinstance(number, int) and identity.kind != "fence":
+            start = told.get("start")
+            shop.store.streams.begin(
+                name,
+                number=number,
+                start=start if isinstance(start, dict) else None,
+                first=Slice.parse(identity.slice_id).number if identity.kind == "rewind" else None,
+                run_id=identity.run_id,
+                now=commit.committed_at,
+            )
 
 
 def _data_receipts(store: Store, name: str) -> list[Receipt]:

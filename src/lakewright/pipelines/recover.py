@@ -23,7 +23,7 @@ from lakewright.pipelines.settle import (
     put_back,
     set_unusable_aside,
 )
-from lakewright.store import StepRecord
+from lakewright.store import Grant, StepRecord
 
 if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Made, Workshop
@@ -76,6 +76,8 @@ def recover_attempt(current: Attempt) -> Made | None:
 
 def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt, ...]:
     """Close a dead step's record, with the receipts of what it had committed; empty where it was not done."""
+    if dataset.is_stream:
+        return _settle_stream(shop, dataset, step)
     private, public = _found(shop, dataset, step)
     with shop.store.transaction() as conn:
         shop.store.receipts.add([*private, *public], conn=conn)
@@ -87,6 +89,18 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
                 shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
         shop.store.steps.close(step.step_id, "recovered" if public else "lost", now=shop.now(), conn=conn)
     return (*private, *public) if public else ()
+
+
+def _settle_stream(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt, ...]:
+    """Whatever its micro-batches committed counts; the next stream goes on from its checkpoint."""
+    from lakewright.pipelines.streams.harvest import harvest_stream
+    from lakewright.pipelines.workshop import Attempt
+
+    grant = Grant(dataset.name, "*", shop.owner_id, shop.store.leases.draw(dataset.name))
+    attempt = Attempt(shop, dataset, WHOLE, "*", grant, step.step_id, step.attempt)
+    receipts = harvest_stream(attempt)
+    shop.store.steps.close(step.step_id, "recovered" if receipts else "lost", now=shop.now())
+    return tuple(receipts)
 
 
 def restored_version(commit: Commit) -> int:

@@ -20,7 +20,7 @@ from lakewright.pipelines.recover import restored_version
 from lakewright.pipelines.workshop import Attempt, Workshop
 
 if TYPE_CHECKING:
-    from lakewright.lake.log import DeltaLog
+    from lakewright.model.outside import Log
 
 __all__ = ["RollbackSummary", "previous_version", "roll_back", "undo_stale_restores"]
 
@@ -54,6 +54,18 @@ def previous_version(shop: Workshop, name: str) -> int:
 
 def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_run: bool = False) -> RollbackSummary:
     """Restores a step's outputs, the private ones first; the public one is the commit point."""
+    if dataset.into is not None and dataset.name in shop.lake.outside:
+        raise ConfigurationError(
+            f"{dataset.name} goes to {dataset.into.shown}, which keeps no earlier versions: it cannot be rolled back. "
+            "Nothing was changed.",
+            hint="Roll back what it is made of, then make its slices again with `lakewright backfill`.",
+        )
+    if dataset.is_stream and not (dataset.is_source and dataset.appends):
+        raise ConfigurationError(
+            f"{dataset.name} is a stream that follows another dataset: an earlier version of it does not tell how far "
+            "it had read. Nothing was changed.",
+            hint=f"Read it again from the beginning: `lakewright stream rewind {dataset.name} --all`.",
+        )
     for given in dataset.inputs:
         pin(shop.lake, shop.store, given.dataset)
     pin(shop.lake, shop.store, dataset.name)
@@ -62,9 +74,10 @@ def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_ru
     if newest is None:
         raise ConfigurationError(f"{dataset.name} has no table yet: there is nothing to roll back.")
     target = previous_version(shop, dataset.name) if to is None else to
-    if not (log.earliest() or 0) <= target < newest:
+    oldest = log.bounds()[0] or 0
+    if not oldest <= target < newest:
         raise ConfigurationError(
-            f"{dataset.name} is at version {newest}; it can go back to versions {log.earliest() or 0} to {newest - 1}, "
+            f"{dataset.name} is at version {newest}; it can go back to versions {oldest} to {newest - 1}, "
             f"not to {target}."
         )
     before = set(shop.store.receipts.live_slices(dataset.name))
@@ -129,7 +142,7 @@ def _pin_inputs(current: Attempt) -> None:
             current.inputs[given.dataset] = version
 
 
-def _private_versions(shop: Workshop, dataset: Dataset, log: DeltaLog, target: int) -> list[tuple[str, int]]:
+def _private_versions(shop: Workshop, dataset: Dataset, log: Log, target: int) -> list[tuple[str, int]]:
     """The versions of the private outputs that were there when the public one was at ``target``."""
     moment = log.commit(target).committed_at
     found = []
@@ -166,9 +179,9 @@ def undo_stale_restores(shop: Workshop) -> list[str]:
     """
     undone = []
     for name, dataset in shop.graph.datasets.items():
-        if name in shop.lake.borrowed:
+        if name in shop.lake.borrowed or name in shop.lake.outside:
             continue
-        log = shop.lake.log(name)
+        log = shop.lake.delta_log(name)
         latest = log.latest()
         if latest is None or latest == shop.store.receipts.last_version(name):
             continue

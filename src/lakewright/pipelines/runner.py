@@ -17,10 +17,11 @@ from threading import Thread
 from typing import Any, Literal
 
 from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed
-from lakewright.lake.delta_errors import is_transient
+from lakewright.lake.delta_errors import explain_lost_java, explain_lost_server, first_words, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.references import Previous
 from lakewright.model.runs import StepState
+from lakewright.model.slices import WHOLE
 from lakewright.pipelines.capture import capture_late_rows
 from lakewright.pipelines.decide import Decider, SliceState, Wish
 from lakewright.pipelines.definitions import Dataset
@@ -36,6 +37,8 @@ from lakewright.pipelines.progress import (
     SliceDone,
     SliceStarted,
 )
+from lakewright.pipelines.streams.news import kept_going_by, news_of
+from lakewright.pipelines.streams.now import read_now
 from lakewright.pipelines.take import record_arrival, take_arrival
 from lakewright.pipelines.workshop import Made, Workshop
 
@@ -180,6 +183,12 @@ class Runner:
 
     def _decide(self, node: _Node, wish: Wish) -> list[SliceState]:
         dataset = node.dataset
+        if dataset.is_stream:
+            news = news_of(self._shop, dataset) if self._take_new else ""
+            if news and (keeper := kept_going_by(self._shop, dataset.name)) is not None:
+                self._note(f"{dataset.name}: {keeper} keeps the stream going; it is read as it stands.")
+                return []
+            return [SliceState(WHOLE, "due", news)] if news else []
         if dataset.is_source and self._take_new:
             record_arrival(self._shop, dataset)
         for given in dataset.inputs:
@@ -196,11 +205,12 @@ class Runner:
             try:
                 made = self._attempt(dataset, state, attempt)
             except Exception as error:
-                if attempt <= dataset.retries and is_transient(error) and not self._stop.is_set():
+                if attempt <= dataset.retries and self._may_pass(error):
                     pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
                     first = shorten(str(error).splitlines()[0], 160)
                     self._note(f"{dataset.name} {state.slice.id}: {first} Trying again in {pause:.1f} s.")
                     self._stop.wait(pause)
+                    self._shop.lake.renew_session()  # a Connect server that was restarted does not know the old one
                     continue
                 return self._failed(dataset, state, error, attempt, time.monotonic() - began)
             seconds = time.monotonic() - began
@@ -208,15 +218,21 @@ class Runner:
             receipt = made.public if made.receipts else None
             return Outcome(dataset.name, state.slice.id, done, state.reason, seconds, attempt, receipt)
 
+    def _may_pass(self, error: Exception) -> bool:
+        return is_transient(error) and not self._stop.is_set() and not self._shop.lake.has_lost_java()
+
     def _failed(self, dataset: Dataset, state: SliceState, error: Exception, attempt: int, seconds: float) -> Outcome:
         if self._stop.is_set():
             error = InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted; `lakewright run` goes on from here.")
+        elif self._shop.lake.has_lost_java():
+            error = explain_lost_java(f"{dataset.name} {state.slice.id}")
+        elif (lost := explain_lost_server(error, what=f"{dataset.name} {state.slice.id}")) is not None:
+            lost.__cause__ = error
+            error = lost
         elif not isinstance(error, LakewrightError):
             # Whatever nobody explained comes out as one line with its place, never as a stack trace.
-            lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
-            told = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
             unexplained = StepFailed(
-                f"{dataset.place}: {dataset.name}, slice {state.slice.id} failed: {type(error).__name__}: {told[:300]}"
+                f"{dataset.place}: {dataset.name}, slice {state.slice.id} failed: {first_words(error)}"
             )
             unexplained.__cause__ = error
             error = unexplained
@@ -242,7 +258,7 @@ class Runner:
             )
         if state.status == "held":
             return capture_late_rows(self._shop, dataset, state)
-        make = take_arrival if dataset.is_source else make_slice
+        make = read_now if dataset.is_stream else take_arrival if dataset.is_source else make_slice
         session = self._shop.lake.session()
         add_tag(session, self._shop.run.run_id)
         watch = self._watch(dataset, session)

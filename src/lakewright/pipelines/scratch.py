@@ -13,6 +13,7 @@ from pathlib import Path
 from lakewright.errors import ConfigurationError, LeaseHeldError, TargetError
 from lakewright.model.times import utc_now
 from lakewright.pipelines.progress import Note
+from lakewright.runtime.connect import is_on_this_machine, shown_master
 from lakewright.runtime.settings import Settings, Target
 from lakewright.store import open_store
 
@@ -27,10 +28,10 @@ def trial_settings(settings: Settings, share: float) -> Settings:
 def clear_trial(target: Target, share: float) -> None:
     """Remove what an earlier trial left, unless it is still going on."""
     folder = target.state / _kind(share)
-    if not target.is_local:
+    if not is_on_this_machine(target.master):
         raise ConfigurationError(
-            f"The target '{target.name}' runs Spark elsewhere ({target.master}), which cannot write to {folder} on "
-            "this machine. Nothing was started.",
+            f"The target '{target.name}' runs Spark elsewhere ({shown_master(target.master)}), which cannot write to "
+            f"{folder} on this machine. Nothing was started.",
             hint=f'Try it out on a local target that reads from it: upstream = "{target.name}".',
         )
     _refuse_if_busy(folder)

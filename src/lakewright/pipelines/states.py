@@ -51,6 +51,17 @@ class Wish:
     """Dataset -> slice ids to repeat."""
     outdated: bool = False
     outdated_limit: int | None = None
+    from_bronze: tuple[str, ...] = ()
+    """Sources that were to be read again, and cannot be: their windows would not give the same rows."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know before it is done."""
+        return tuple(
+            f"{name}: recorded windows of its source are not read again, since they may have changed; repeats begin at "
+            "bronze."
+            for name in self.from_bronze
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ told in the dead letters by the same run; nothing is diverted on the way in.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import ConfigurationError, InputError, LakewrightError, StepFailed, TargetError
@@ -16,14 +16,15 @@ from lakewright.lake.delta_errors import explain_write_error, root_message
 from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.windows import store_window
 from lakewright.model.arrivals import Arrival
-from lakewright.model.columns import FILE_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
+from lakewright.model.columns import FILE_COLUMN, VERSION_COLUMN
 from lakewright.model.protocols import Found, SourceContext
 from lakewright.model.receipts import Commit, Counters
-from lakewright.model.slices import ANY_CELL, ARRIVAL_COLUMN, EVENT_COLUMN
+from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.events import usable_event_cell
+from lakewright.pipelines.events import with_event_cell
 from lakewright.pipelines.harvest import receipt_of
+from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.settle import UNREADABLE, set_unusable_aside
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
@@ -42,6 +43,7 @@ def source_context(shop: Workshop, dataset: Dataset) -> SourceContext:
         project=shop.project,
         known_files=shop.store.arrivals.known_files(dataset.name),
         last_window=None if last is None else last.window,
+        connections=shop.connections,
     )
 
 
@@ -106,30 +108,19 @@ def _read(current: Attempt, arrival: Arrival) -> DataFrame:
         )
     schema = as_schema(shop, dataset)
     frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=schema, ctx=context)
-    readable = F.col(RAW_COLUMN).isNull() if RAW_COLUMN in frame.columns else F.lit(True)
-    if dataset.event_time is None:
-        cell = F.lit(ANY_CELL)
-    else:
-        if dataset.event_time not in frame.columns:
-            raise InputError(
-                f"{dataset.place}: {dataset.name} names event_time '{dataset.event_time}', but its schema has "
-                f"{', '.join(business_columns(frame.columns))}."
-            )
-        grid = shop.graph.cell_grid(dataset.name) or "day"
-        end = arrival.recorded_at + timedelta(days=1)
-        cell = usable_event_cell(frame, dataset.event_time, grid, start=dataset.start, end=end)
-    return frame.withColumns(
-        {ARRIVAL_COLUMN: F.lit(arrival.number).cast("bigint"), EVENT_COLUMN: F.when(readable, cell)}
-    )
+    end = arrival.recorded_at + timedelta(days=1)
+    marked = with_event_cell(frame, dataset, shop.graph.cell_grid(dataset.name), end=end)
+    return marked.withColumn(ARRIVAL_COLUMN, F.expr(f"{arrival.number}L"))
 
 
 def as_schema(shop: Workshop, dataset: Dataset) -> StructType | None:
-    """The declared columns as a schema; DDL text is read by the session."""
+    """The declared columns as a schema, with those that the source adds; DDL text is read by the session."""
     schema = dataset.schema
+    complete = getattr(dataset.source, "complete_schema", lambda declared: declared)
     if schema is None or not isinstance(schema, str):
-        return schema
+        return cast("StructType | None", complete(schema))
     try:
-        return shop.lake.session().createDataFrame([], schema).schema
+        return cast("StructType | None", complete(shop.lake.session().createDataFrame([], schema).schema))
     except Exception as error:
         raise ConfigurationError(
             f"{dataset.place}: the schema of {dataset.name} cannot be read: {str(error).splitlines()[0]}"
@@ -139,7 +130,12 @@ def as_schema(shop: Workshop, dataset: Dataset) -> StructType | None:
 def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
     dataset, shop = current.dataset, current.shop
     details = {"arrival": store_window(shop.lake, arrival)}
-    table = shop.lake.open(dataset.name, current.identity(**details), still_mine=current.still_mine)
+    table = shop.lake.open(
+        dataset.name,
+        current.identity(**details),
+        properties=properties_of(shop.graph, dataset),
+        still_mine=current.still_mine,
+    )
     where = current.slice.predicate()
     for earlier, file in arrival.supersedes:
         where += (

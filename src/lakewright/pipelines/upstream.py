@@ -115,7 +115,7 @@ def index(shop: Workshop, found: Mapping[str, Upper], names: Iterable[str]) -> N
 
 
 def _index(shop: Workshop, upper: Upper, name: str) -> None:
-    store, log = shop.store, upper.lake.log(name)
+    store, log = shop.store, upper.lake.delta_log(name)
     if _is_another(log, store, name):
         store.move([name], upper.lake.root)
     receipts: list[Receipt] = []

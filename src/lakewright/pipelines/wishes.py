@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from lakewright.model.protocols import Source
 from lakewright.model.slices import ANY_CELL, Slice
 from lakewright.model.times import Interval, cell_interval
-from lakewright.pipelines.definitions import Slicing
+from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.states import Wish
 from lakewright.store import Store
@@ -17,7 +18,7 @@ __all__ = ["again", "backfill"]
 
 def again(graph: Graph, store: Store, names: Sequence[str], slices: Sequence[str]) -> Mapping[str, frozenset[str]]:
     """What ``--again`` repeats: the slices named, or those that the last run that made something made."""
-    chosen = [name for name in names if not graph[name].is_source]
+    chosen = [name for name in names if not (graph[name].is_source or graph[name].is_stream)]
     if slices:
         asked = [Slice.parse(text) for text in slices]
         return {name: frozenset(one.id for one in asked if _fits(one, graph.slicing[name])) for name in chosen}
@@ -45,13 +46,22 @@ def backfill(
     chosen = graph.closure(graph.select(select), down=True) if select else set(graph.order)
     names = [name for name in graph.order if name in chosen and (sources or not graph[name].is_source)]
     repeated: dict[str, frozenset[str]] = {}
+    from_bronze: tuple[str, ...] = ()
     if sources and span is not None:
         repeated = {name: _arrivals_within(store, name, span) for name in names if graph[name].is_source}
         for name in names:
             follows = graph.slicing[name].follows
             if follows in repeated:
                 repeated[name] = repeated[follows]
-    return names, Wish(run_time, backfill=span, again=repeated, outdated=outdated)
+        # A window that would not give the same rows again is never read twice: what follows begins at bronze.
+        from_bronze = tuple(n for n in names if (s := graph[n].source) is not None and not _can_repeat(graph[n], s))
+        repeated = {name: slices for name, slices in repeated.items() if name not in from_bronze}
+    return names, Wish(run_time, backfill=span, again=repeated, outdated=outdated, from_bronze=from_bronze)
+
+
+def _can_repeat(dataset: Dataset, source: Source) -> bool:
+    """Whether single arrivals can be read again: a stream goes on from a place, and is rewound to another."""
+    return source.repeatable and not dataset.is_stream
 
 
 def _arrivals_within(store: Store, name: str, span: Interval) -> frozenset[str]:

@@ -12,6 +12,7 @@ from lakewright.errors import LeaseHeldError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS
+from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Receipt
 from lakewright.model.runs import Run, StepState
@@ -52,6 +53,9 @@ class Workshop:
     codes: Mapping[str, str]
     now: Callable[[], datetime] = utc_now
     sample: float | None = None
+    stopping: Callable[[], bool] = lambda: False
+    """Whether the run was asked to stop."""
+    connections: Connections = field(default_factory=Connections)
 
     @contextmanager
     def attempt(
@@ -127,8 +131,11 @@ class Attempt:
         return self.shop.store.leases.check(self.dataset.name, self.lease, self.grant.number, self.shop.now())
 
     def fence_predecessors(self) -> None:
-        """Make whatever a dead or paused predecessor still writes be skipped by Delta."""
+        """Stop what a paused predecessor still runs, and make whatever it still writes be skipped by Delta."""
         assert self.grant.fence is not None
+        if self.dataset.is_stream:
+            self._interrupt_predecessors()
+            return  # whoever repeats a micro-batch writes the same, once: see streams.batches
         tables = [*self.dataset.outputs, self.dataset.name, DEAD_LETTERS]
         parts = [*self.dataset.outputs, "main", "dead_letters"]
         numbers = {number for _, number, _ in self.grant.taken_from}
@@ -137,6 +144,7 @@ class Attempt:
             step.slice_id for step in self.shop.store.steps.open_steps(self.dataset.name) if step.number in numbers
         }
         leased = {slice_id for slice_id, _, _ in self.grant.taken_from if slice_id != "*"}
+        self._interrupt_predecessors()  # only now: an interrupted step closes its record
         for slice_id in sorted(begun | leased | {self.slice.id}):
             fence = Identity(
                 dataset=self.dataset.name,
@@ -147,6 +155,14 @@ class Attempt:
             )
             self.shop.lake.fence(tables, fence, parts)
         failpoint("fenced")
+
+    def _interrupt_predecessors(self) -> None:
+        """Stop their Spark jobs where they share a Spark with us: they would only take its cores away."""
+        lake = self.shop.lake
+        lake.session()
+        for run_id in sorted({run_id for _, _, run_id in self.grant.taken_from if run_id}):
+            if run_id != self.shop.run.run_id:
+                lake.interrupt(run_id)
 
     def finish(self, receipts: tuple[Receipt, ...], *, state: StepState = "ok", arrival: int | None = None) -> Made:
         """Receipt, cursor, record and lease in one store transaction: the end of the attempt."""

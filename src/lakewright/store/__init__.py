@@ -12,6 +12,7 @@ from lakewright.store.receipts import ELSEWHERE, Head, Receipts
 from lakewright.store.runs import RunRecord, Runs
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.steps import StepRecord, Steps
+from lakewright.store.streams import Streams
 
 __all__ = [
     "ELSEWHERE",
@@ -37,6 +38,7 @@ __all__ = [
     "StepRecord",
     "Steps",
     "Store",
+    "Streams",
     "is_alive",
     "open_store",
     "this_process",

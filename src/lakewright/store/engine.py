@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from lakewright.errors import ConfigurationError, StoreError
+from lakewright.masking import remember
 from lakewright.model.receipts import Receipt
 from lakewright.model.runs import StepState
 from lakewright.store.arrivals import Arrivals
@@ -26,6 +27,7 @@ from lakewright.store.postgres import NAMES as POSTGRES_NAMES
 from lakewright.store.receipts import Receipts
 from lakewright.store.runs import Runs
 from lakewright.store.steps import Steps
+from lakewright.store.streams import Streams
 
 __all__ = ["Store", "open_store"]
 
@@ -45,6 +47,7 @@ class Store:
         self.markers = Markers(engine)
         self.findings = Findings(engine)
         self.origins = Origins(engine)
+        self.streams = Streams(engine)
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """One writing transaction: give its connection to every call that belongs to it."""
@@ -141,6 +144,8 @@ def open_store(url: str, *, busy_timeout: timedelta = timedelta(seconds=30)) -> 
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ConfigurationError("The address of the store cannot be read.", hint=_ADDRESSES) from None
+    if parsed.password:
+        remember(str(parsed.password))
     on_server = parsed.drivername in POSTGRES_NAMES
     if not on_server and parsed.drivername != "sqlite":
         raise ConfigurationError(f"The store cannot be kept in '{parsed.drivername}'.", hint=_ADDRESSES)

@@ -146,7 +146,7 @@ _MEANINGS: dict[tuple[str, ...], tuple[type[LakewrightError], str, str]] = {
         "The store {store} takes no further connection ({cause}).",
         "Let fewer processes run at once, or raise max_connections of the server.",
     ),
-    ("53100",): (
+    ("53100", "No space left on device", "File too large", "Disk quota exceeded"): (
         StoreError,
         "The disk under the store {store} refused to write ({cause}).",
         "Free some space, then try again.",

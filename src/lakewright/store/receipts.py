@@ -192,6 +192,11 @@ class Receipts:
         with reading(self._engine) as c:
             return staleness.net_rows(c, *where)
 
+    def rows_added(self, dataset: str, slice_id: str) -> int | None:
+        """The rows with a usable time that the live receipt of a slice brought; None is unknown."""
+        with reading(self._engine) as c:
+            return staleness.rows_added(c, dataset, slice_id)
+
     def rows_total(self, dataset: str, upto: int) -> int | None:
         """The rows of the dataset at a version, those without a usable time too; None is unknown."""
         with reading(self._engine) as c:
@@ -252,7 +257,8 @@ def _add(conn: Connection, dataset: str, given: Sequence[Receipt]) -> None:
     last_rollback = conn.execute(_LAST_ROLLBACK, {"of": dataset}).scalar() or 0
     insert_receipts(conn, new)
     data = [receipt for receipt in new if receipt.kind == "data"]
-    if later or last_rollback > lowest:  # out of order, as a recovered commit may be: judge all of them anew
+    # Out of order, as a recovered commit may be, or a rewind, which takes back several: judge all of them anew.
+    if later or last_rollback > lowest or any(receipt.kind == "rewind" for receipt in new):
         settle(conn, dataset)
     elif data:
         made = [{"of": dataset, "slice": one.slice_id, "below": one.version} for one in data]

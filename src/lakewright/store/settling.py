@@ -2,12 +2,14 @@
 
 A rollback at version N to version T joins the history up to T to what comes after N; what lies between counts
 no longer. Following these joints back from the newest version gives the stretches that count; in them the
-newest data receipt of a slice is live, the earlier ones are superseded, and all others are rolled back.
+newest data receipt of a slice is live, the earlier ones are superseded, and all others are rolled back. A rewind of a
+stream supersedes the arrivals that are read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
@@ -28,8 +30,9 @@ def settle(conn: Connection, dataset: str) -> None:
         .where(receipts.c.dataset == dataset, receipts.c.kind == "data")
         .order_by(receipts.c.version)
     ).all()
-    counting = [row for row in rows if any(after < row.version <= upto for after, upto in stretches)]
-    newest = {row.slice_id: row.receipt_id for row in counting}
+    counting = [row for row in rows if _counts(row.version, stretches)]
+    rewinds = [(version, first) for version, first in _rewinds(conn, dataset) if _counts(version, stretches)]
+    newest = {row.slice_id: row.receipt_id for row in counting if not _is_read_again(row, rewinds)}
     states: dict[int, ReceiptState] = {row.receipt_id: "rolled back" for row in rows}
     states |= {row.receipt_id: "superseded" for row in counting}
     states |= dict.fromkeys(newest.values(), "live")
@@ -37,6 +40,26 @@ def settle(conn: Connection, dataset: str) -> None:
     changed = [{"id": one, "now": state} for one, state in states.items() if state != before[one]]
     if changed:
         conn.execute(_SET_STATE, changed)
+
+
+def _rewinds(conn: Connection, dataset: str) -> list[tuple[int, int]]:
+    """The rewinds of a stream: their version, and the first arrival that counts no longer."""
+    query = select(receipts.c.version, receipts.c.slice_id).where(
+        receipts.c.dataset == dataset, receipts.c.kind == "rewind"
+    )
+    return [(version, _number(slice_id)) for version, slice_id in conn.execute(query)]
+
+
+def _is_read_again(row: Any, rewinds: Sequence[tuple[int, int]]) -> bool:
+    return any(row.version < version and _number(row.slice_id) >= first for version, first in rewinds)
+
+
+def _number(slice_id: str) -> int:
+    return int(slice_id.removeprefix("arrival-"))
+
+
+def _counts(version: int, stretches: Sequence[tuple[float, float]]) -> bool:
+    return any(after < version <= upto for after, upto in stretches)
 
 
 def _stretches(targets: Mapping[int, int]) -> list[tuple[float, float]]:

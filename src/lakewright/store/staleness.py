@@ -106,6 +106,16 @@ def net_rows(conn: Connection, *where: ColumnElement[bool]) -> int | None:
     return int(rows or 0) if known else None
 
 
+def rows_added(conn: Connection, dataset: str, slice_id: str) -> int | None:
+    """The rows in event cells that the live receipt of a slice brought; None where there is none, or it is silent."""
+    version = select(receipts.c.version).where(_live(dataset), receipts.c.slice_id == slice_id).scalar_subquery()
+    brought = select(version, func.count(), func.count(touched.c.added), func.sum(touched.c.added)).where(
+        touched.c.dataset == dataset, touched.c.version == version, touched.c.cell != NO_CELL
+    )
+    live, cells, known, rows = conn.execute(brought).one()
+    return int(rows or 0) if live is not None and cells == known else None
+
+
 def stale(conn: Connection, dataset: str, input: str, grid_width: int) -> list[StaleSlice]:
     """The live slices whose input has a newer commit in the same cell; only those come back."""
     heads = _heads(input, grid_width)

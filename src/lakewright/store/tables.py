@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from lakewright.store.columns import JsonText, Moment, Words
+from lakewright.store.columns import JsonText, Moment, Told, Words
 
 __all__ = [
     "arrivals",
@@ -36,6 +36,7 @@ __all__ = [
     "runs",
     "source_files",
     "steps",
+    "streams",
     "touched",
 ]
 
@@ -93,7 +94,7 @@ runs = Table(
     Column("owner_id", Words),
     Column("options", JsonText, nullable=False),
     Column("summary", JsonText),
-    Column("error", Words),
+    Column("error", Told),
     Column("cancel_requested", Boolean, nullable=False),
     Index(None, "pipeline", "started_at"),
 )
@@ -107,13 +108,13 @@ steps = Table(
     Column("slice_id", Words, nullable=False),
     Column("number", BigInteger, nullable=False),
     Column("attempt", Integer, nullable=False),
-    Column("reason", Words, nullable=False),
+    Column("reason", Told, nullable=False),
     Column("state", Words, nullable=False),
     Column("started_at", Moment, nullable=False),
     Column("ended_at", Moment),
     Column("outputs", JsonText, nullable=False),
-    Column("error", Words),
-    Column("hint", Words),
+    Column("error", Told),
+    Column("hint", Told),
     Index(None, "state", "dataset"),
     Index(None, "dataset", "step_id"),
 )
@@ -165,6 +166,19 @@ touched = Table(
     Column("removed", BigInteger),
     Index(None, "dataset", "version"),
     sqlite_with_rowid=False,
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("dataset", Words, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("start", JsonText),
+    Column("first", BigInteger),
+    Column("recorded_at", Moment, nullable=False),
+    Column("run_id", Words),
+    Column("progress", JsonText),
+    Column("updated_at", Moment),
 )
 
 origins = Table(
@@ -237,8 +251,8 @@ findings = Table(
     Column("slice_id", Words),
     Column("subject", Words, nullable=False),
     Column("severity", Words, nullable=False),
-    Column("message", Words, nullable=False),
-    Column("cure", Words),
+    Column("message", Told, nullable=False),
+    Column("cure", Told),
     Column("found_at", Moment, nullable=False),
     Column("run_id", Words, index=True),
     Index(None, "dataset", "finding_id"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,3 +170,68 @@ def test_a_branch_in_its_own_pipeline_does_not_hold_up_the_main_one(project) -> 
         holder.forget(owner.owner_id)
     assert opened.show("clean").count() == opened.show("pages").count() == 2
     assert not opened.lake.log("slow_copy").exists()
+
+
+APPLICATIONS = """
+    from lakewright import JsonFiles, Pipeline
+    from pyspark.sql import functions as F
+
+    main = Pipeline("main", start="2026-01-01")
+    main.source("devices", JsonFiles("landing"), schema="type string")
+
+    def where(rows):
+        '''Which Spark application made it, and with which settings.'''
+        conf = rows.sparkSession.conf
+        return rows.withColumns({
+            "app": F.lit(conf.get("spark.app.id")),
+            "master": F.lit(conf.get("spark.master")),
+            "memory": F.lit(conf.get("spark.driver.memory")),
+        })
+
+    light = Pipeline("light", start="2026-01-01")
+
+    @light.dataset(layer="gold")
+    def counted(devices):
+        return where(devices)
+
+    heavy = Pipeline("heavy", start="2026-01-01")
+
+    @heavy.dataset(layer="gold")
+    def sorted_devices(devices):
+        return where(devices)
+"""
+PROFILES = """
+    name = "split"
+    [targets.dev]
+    [targets.cpu]
+    master = "local[2]"
+    driver_memory = "512m"
+    fast_start = true
+    [targets.memory]
+    master = "local[1]"
+    driver_memory = "768m"
+    fast_start = true
+"""
+
+
+@pytest.mark.classic_only("the branches are Spark applications of their own")
+@pytest.mark.shows("06.parallel-split", 6)
+def test_branches_run_as_two_applications_with_their_own_resources(project) -> None:  # type: ignore[no-untyped-def]
+    files = {"lakewright.toml": PROFILES, "pipelines/split.py": APPLICATIONS, "landing/1.json": '{"type": "phone"}\n'}
+    opened = project(files)
+    assert opened.run(["pipeline:main"], at="2026-01-02").state == "ok"
+    branches = {"light": "cpu", "heavy": "memory"}
+    words = {name: ["run", "--select", f"pipeline:{name}", "--target", target] for name, target in branches.items()}
+    started = [
+        subprocess.Popen([sys.executable, "-m", "lakewright", *words[name]], cwd=opened.folder, stderr=subprocess.PIPE)
+        for name in branches
+    ]
+    for child in started:
+        _, told = child.communicate(timeout=180)
+        assert child.returncode == 0, told.decode()
+    (light,), (heavy,) = opened.lake.read("counted").collect(), opened.lake.read("sorted_devices").collect()
+    assert (light["master"], light["memory"]) == ("local[2]", "512m")
+    assert (heavy["master"], heavy["memory"]) == ("local[1]", "768m")
+    assert light["app"] != heavy["app"]
+    read = [opened.store.receipts.history(name)[0].inputs["devices"] for name in ("counted", "sorted_devices")]
+    assert read[0] == read[1]

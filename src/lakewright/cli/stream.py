@@ -1,0 +1,141 @@
+"""`lakewright stream` and `lakewright run --continuous`: how far streams are, reading again, and keeping them going."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakewright.cli.commands import DryRun, Yes, flag
+from lakewright.cli.opening import open_project
+from lakewright.cli.screen import Screen
+from lakewright.cli.tables import plain_table
+from lakewright.errors import ConfigurationError, InterruptedRun
+from lakewright.model.times import parse_duration, parse_time, utc_now
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.streams.looking import StreamState
+    from lakewright.pipelines.streams.rewind import RewindSummary
+    from lakewright.pipelines.streams.worker import WorkerSummary
+
+__all__ = ["rewind", "run_continuously", "show"]
+
+
+def show(
+    screen: Screen,
+    datasets: Annotated[
+        list[str] | None, typer.Argument(metavar="DATASET", help="The streams; all where none is named.")
+    ] = None,
+) -> None:
+    """Show how streams stand: position, rate, lag, size of their state, and who keeps them going.
+
+    Starts no stream. The lag is asked of the source: records that it holds and the stream has not read.
+    """
+    with open_project(screen) as project:
+        found = project.streams(datasets or ())
+    if screen.as_json:
+        screen.show_json({"streams": [asdict(one) for one in found], "error": None})
+        return
+    columns = ["stream", "generation", "batch", "position", "rows/s", "behind", "state", "last batch", "kept going by"]
+    screen.show(plain_table(columns, [_cells(one) for one in found]))
+    for one in found:
+        if one.problem:
+            screen.warn(f"{one.dataset}: {one.problem}")
+
+
+def rewind(
+    screen: Screen,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The stream.")],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Read again from this time on, in UTC: 2026-01-05T07:00.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="DURATION", help='Read the last "1 hour" or "2 days" again.')
+    ] = None,
+    everything: Annotated[bool, flag("--all", help="Read everything again that the source still holds.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Let a stream read again from an earlier place; each record is there once afterwards.
+
+    What will be read again is deleted first, and the stream begins a new checkpoint there; the next `run` reads. The
+    time is that of the records at the source (the timestamp of a Kafka message). Stop a continuous stream before.
+    """
+    if sum((to is not None, by is not None, everything)) != 1:
+        raise ConfigurationError("Say where to rewind to: one of --to TIME, --by DURATION and --all.")
+    if not (dry_run or yes or screen.can_ask):
+        raise ConfigurationError(
+            f"A rewind of '{dataset}' deletes rows until they are read again, and nobody is here to ask. Nothing was "
+            "started.",
+            hint="--dry-run shows what it would do; --yes does it.",
+        )
+    moment = None if everything else parse_time(to) if to is not None else utc_now() - parse_duration(by or "")
+    with open_project(screen) as project:
+        intended = project.rewind(dataset, to=moment, dry_run=True)
+        if dry_run or not yes:
+            _show_rewind(screen, intended, done=False)
+        if dry_run:
+            return
+        if not yes and not screen.confirm("Rewind?"):
+            screen.say("Nothing was changed.")
+            raise typer.Exit(InterruptedRun.exit_code)
+        _show_rewind(screen, project.rewind(dataset, to=moment), done=True)
+
+
+def run_continuously(screen: Screen, select: Sequence[str]) -> None:
+    """Keep streams going until the process is told to stop."""
+    from lakewright.cli.run_progress import follow
+
+    with open_project(screen) as project, follow(screen) as listener:
+        summary = project.run_continuous(select, listener=listener)
+    _report(screen, summary)
+
+
+def _report(screen: Screen, summary: WorkerSummary) -> None:
+    code = 1 if summary.failed else 0
+    if screen.as_json:
+        streams: list[dict[str, Any]] = [
+            {"dataset": one.dataset, "batches": one.batches, "rows": one.rows, "restarts": one.restarts}
+            | {"error": None if one.error is None else str(one.error)}
+            for one in summary.streams
+        ]
+        error = None if not summary.failed else str(summary.failed[0].error)
+        screen.show_json({"run_id": summary.run_id, "state": summary.state, "streams": streams, "error": error})
+        raise typer.Exit(code)
+    for one in summary.streams:
+        again = f", started again {one.restarts} times" if one.restarts else ""
+        screen.say(f"{one.dataset}: {one.batches:,} micro-batches, {one.rows:,} rows{again}")
+    for one in summary.failed:
+        assert one.error is not None
+        screen.fail(one.error)
+    ended = len(summary.streams) - len(summary.failed)
+    screen.say(f"Stopped after {summary.seconds:.1f} s. {ended} ok, {len(summary.failed)} failed.", "bold")
+    raise typer.Exit(code)
+
+
+def _show_rewind(screen: Screen, summary: RewindSummary, *, done: bool) -> None:
+    if screen.as_json:
+        screen.show_json({**asdict(summary), "done": done, "error": None})
+        return
+    word = "Rewound" if done else "Would rewind"
+    screen.say(f"{word} {summary.dataset}: generation {summary.generation} begins.", "bold")
+    place = "where the source begins" if summary.start is None else str(dict(summary.start))
+    screen.say(f"  reads from: {place}")
+    if summary.deleted is not None:
+        screen.say(f"  rows deleted, to be read again: {summary.deleted:,}")
+    screen.say(f"  read by, and stale by the next run: {', '.join(summary.consumers) or 'none'}")
+
+
+def _cells(one: StreamState) -> list[str]:
+    told = one.progress
+    if told is None:
+        batch, place, rate, state, seconds = "-", "-", "-", "-", "-"
+    else:
+        rate = "-" if told.rows_per_second is None else f"{told.rows_per_second:,.0f}"
+        state = "-" if told.state_rows is None else f"{told.state_rows:,} rows"
+        seconds = "-" if told.batch_seconds is None else f"{told.batch_seconds:.1f} s"
+        batch, place = str(told.batch), told.offsets
+    lag = "?" if one.behind is None else f"{one.behind:,}"
+    return [one.dataset, str(one.generation or "-"), batch, place, rate, lag, state, seconds, one.running or "nobody"]

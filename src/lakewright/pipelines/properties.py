@@ -1,0 +1,19 @@
+"""What Delta is told of a dataset when it makes its table."""
+
+from __future__ import annotations
+
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.graph import Graph
+
+__all__ = ["properties_of"]
+
+
+def properties_of(graph: Graph, dataset: Dataset) -> dict[str, str]:
+    """The table's properties: how long versions are kept, and the change feed where a stream follows the changes."""
+    properties = {}
+    if dataset.history is not None:
+        properties["delta.logRetentionDuration"] = f"interval {dataset.history}"
+        properties["delta.deletedFileRetentionDuration"] = f"interval {dataset.history}"
+    if graph.needs_change_feed(dataset.name):
+        properties["delta.enableChangeDataFeed"] = "true"
+    return properties

@@ -1,0 +1,74 @@
+"""A stream below a replaced or merged table: the step on old and new images apart, and one MERGE of the outcome.
+
+Guarantee:
+    After each micro-batch the dataset holds what the step makes of the table as it stood: a row that only an old image
+    gave is removed, one that a new image gives is inserted or updated. Within a version the old goes first; of several
+    versions the last one counts.
+Consequences:
+    - The step must be row-wise, and its writer must have keys: a row is told by them, however it came about.
+    - The versions within a micro-batch are asked for by a small job, and the step is applied to each of them.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from lakewright.model.references import SameSlice
+from lakewright.patterns.idempotency.merger import keep_last_change, merge_clauses
+from lakewright.patterns.idempotency.refusals import refuse_null_keys
+from lakewright.pipelines.definitions import Input
+from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
+from lakewright.pipelines.make import call_step, check_result, set_aside
+from lakewright.pipelines.properties import properties_of
+from lakewright.pipelines.workshop import Attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["apply_to_images"]
+
+_GONE = "_lw_gone"
+_ORDER = "_lw_order"
+_OLD = "_change_type IN ('delete', 'update_preimage')"
+_NEW = "_change_type IN ('insert', 'update_postimage')"
+_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def apply_to_images(attempt: Attempt, streamed: Input, rows: DataFrame) -> None:
+    """Runs the jobs of one micro-batch of a change feed."""
+    dataset = attempt.dataset
+    writer: Any = dataset.writer
+    others = {one.parameter: open_input(attempt, one) for one in dataset.inputs if one is not streamed}
+
+    def inputs(images: DataFrame) -> list[InputFrame]:
+        plain = images.drop(*_FEED)
+        judged = judged_input(attempt, streamed, SameSlice(), plain, plain.columns, None, None)
+        return [others.get(one.parameter, judged) for one in dataset.inputs]
+
+    set_aside(attempt, inputs(rows.where(_NEW)))
+    versions = sorted(row[0] for row in rows.select("_commit_version").distinct().collect())
+    outcomes = []
+    for place, version in enumerate(versions):
+        for newer, kind in enumerate((_OLD, _NEW)):
+            images = rows.where(f"_commit_version = {version} AND {kind}")
+            made = check_result(attempt, call_step(attempt, inputs(images))[dataset.name])
+            outcomes.append(
+                made.selectExpr("*", f"{str(not newer).lower()} AS {_GONE}", f"{2 * place + newer} AS {_ORDER}")
+            )
+    if not outcomes:
+        return
+    changes: DataFrame = reduce(lambda one, other: one.unionByName(other), outcomes)
+    refuse_null_keys(changes, keys=writer.keys, what=dataset.name)
+    last = keep_last_change(changes, keys=writer.keys, sequence=_ORDER).drop(_ORDER)
+    table = attempt.shop.lake.open(
+        dataset.name,
+        attempt.identity(),
+        properties=properties_of(attempt.shop.graph, dataset),
+        still_mine=attempt.still_mine,
+    )
+    kept = last.drop(_GONE)
+    if not table.exists():
+        table.create(kept.schema)
+    on = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in writer.keys)
+    table.merge(last, on=on, clauses=merge_clauses(kept.columns, deleted=_GONE, delete="hard"))

@@ -1,0 +1,70 @@
+"""The streaming frame that a dataset is made of: a source's records, or the rows and changes of another dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from lakewright.errors import ConfigurationError
+from lakewright.model.columns import DAY_COLUMN
+from lakewright.model.slices import EVENT_COLUMN
+from lakewright.model.streams import Generation
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.events import with_event_cell
+from lakewright.pipelines.take import as_schema, source_context
+from lakewright.pipelines.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["stream_frame"]
+
+
+def stream_frame(shop: Workshop, dataset: Dataset, generation: Generation) -> DataFrame:
+    """What a stream reads; lazy."""
+    if dataset.is_source:
+        return _records(shop, dataset, generation)
+    return _rows_of_input(shop, dataset)
+
+
+def _records(shop: Workshop, dataset: Dataset, generation: Generation) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    source: Any = dataset.source
+    frame = cast(
+        "DataFrame",
+        source.stream(
+            spark=shop.lake.session(),
+            schema=as_schema(shop, dataset),
+            ctx=source_context(shop, dataset),
+            start=generation.start,
+            reached=None if generation.progress is None else generation.progress.offsets,
+            max_records=dataset.max_records,
+        ),
+    )
+    # In a stream this is the time at which the micro-batch began, which its checkpoint holds: a repeat gives the same.
+    began = F.current_timestamp()
+    marked = with_event_cell(frame, dataset, shop.graph.cell_grid(dataset.name), end=began + F.expr("INTERVAL 1 DAY"))
+    return marked.withColumn(DAY_COLUMN, F.to_date(began))
+
+
+def _rows_of_input(shop: Workshop, dataset: Dataset) -> DataFrame:
+    given = shop.graph.streamed_input(dataset)
+    assert given is not None
+    log = shop.lake.log(given.dataset)
+    if not log.exists():
+        raise ConfigurationError(
+            f"{dataset.name} reads {given.dataset}, which has no table yet.",
+            hint=f"Nothing has arrived for it so far; `lakewright plan --select +{dataset.name}` shows why.",
+        )
+    reader = shop.lake.session().readStream.format("delta").option("maxFilesPerTrigger", 1000)
+    if shop.graph.reads_changes(dataset):
+        if shop.lake.properties(given.dataset).get("delta.enableChangeDataFeed") != "true":
+            raise ConfigurationError(
+                f"{dataset.place}: {dataset.name} follows the changes of {given.dataset}, whose change feed is off. "
+                "Nothing was read.",
+                hint=f'lakewright sql "ALTER TABLE delta.`{log.path}` SET TBLPROPERTIES '
+                '(delta.enableChangeDataFeed = true)", then run again.',
+            )
+        reader = reader.option("readChangeFeed", "true")
+    frame = reader.load(log.path)
+    return frame.where(f"{EVENT_COLUMN} IS NOT NULL") if EVENT_COLUMN in frame.columns else frame

@@ -1,0 +1,58 @@
+"""Whether there is something for a stream to read, asked without starting it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lakewright.model.streams import Generation
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.streams.rewind import was_restored
+from lakewright.pipelines.take import source_context
+from lakewright.pipelines.workshop import Workshop
+from lakewright.store import WHOLE_DATASET
+
+__all__ = ["behind", "kept_going_by", "news_of"]
+
+
+def kept_going_by(shop: Workshop, name: str) -> str | None:
+    """The process that keeps a stream going just now, or None."""
+    for lease in shop.store.leases.held(shop.now()):
+        if lease.dataset == name and lease.slice_id == WHOLE_DATASET and lease.alive:
+            return str(lease.owner or lease.owner_id)
+    return None
+
+
+def news_of(shop: Workshop, dataset: Dataset) -> str:
+    """What a stream would read now, in words; empty where there is nothing new."""
+    generation = shop.store.streams.current(dataset.name)
+    if generation is None or generation.progress is None:
+        given = shop.graph.streamed_input(dataset)
+        if given is not None and not shop.lake.log(given.dataset).exists():
+            return ""
+        return "it has not read anything yet" if generation is None or generation.number == 1 else "it was rewound"
+    if was_restored(shop, dataset):
+        return "it was rolled back, and reads on from there"
+    count = behind(shop, dataset, generation)
+    if count is None:
+        return "whatever is new"
+    noun = "record" if dataset.is_source else "version"
+    return f"{count:,} new {noun}{'s' if count != 1 else ''}" if count else ""
+
+
+def behind(shop: Workshop, dataset: Dataset, generation: Generation) -> int | None:
+    """How far a stream is behind its input: records of a source, versions of a table; None is unknown."""
+    if generation.progress is None:
+        return None
+    if dataset.is_source:
+        source: Any = dataset.source
+        return int(source.behind(source_context(shop, dataset), generation.progress.offsets, generation.start))
+    given = shop.graph.streamed_input(dataset)
+    assert given is not None
+    latest = shop.lake.log(given.dataset).latest()
+    try:
+        read = json.loads(generation.progress.offsets)["reservoirVersion"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    # Delta's own words for "all of this version": the next one, index -1.
+    return max(0, (latest or 0) - int(read) + 1)

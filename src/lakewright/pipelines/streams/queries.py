@@ -1,0 +1,154 @@
+"""A stream's query: started at its checkpoint, watched until it ends, its failure told as what caused it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakewright.connectors.read_errors import explain_read_error
+from lakewright.errors import InputError, LakewrightError, StepFailed
+from lakewright.lake.delta_errors import explain_write_error, first_words
+from lakewright.model.streams import Generation, Progress
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.streams.batches import do_batch
+from lakewright.pipelines.streams.frames import stream_frame
+from lakewright.pipelines.streams.server_side import is_remote, server_side, told_by_server
+from lakewright.pipelines.workshop import Attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Query", "progress_of"]
+
+_CHANGED_BELOW = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
+
+
+class Query:
+    """One running query of one stream. Without ``every`` it ends when it has read what is there."""
+
+    def __init__(self, current: Attempt, generation: Generation, *, every: timedelta | None = None) -> None:
+        self._current = current
+        self.generation = generation
+        self._failures: list[Exception] = []
+        self._query = self._start(every)
+
+    @property
+    def dataset(self) -> Dataset:
+        return self._current.dataset
+
+    def _start(self, every: timedelta | None) -> StreamingQuery:
+        shop, number = self._current.shop, self.generation.number
+        frame = stream_frame(shop, self.dataset, self.generation)
+        batch = _on_server(self._current, number) if is_remote(frame) else self._batch
+        writer = (
+            frame.writeStream.queryName(f"lakewright {self.dataset.name}")
+            .option("checkpointLocation", shop.lake.checkpoint(self.dataset.name, number))
+            .foreachBatch(batch)
+        )
+        if every is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{every.total_seconds()} seconds").start()
+
+    def _batch(self, rows: DataFrame, batch_id: int) -> None:
+        try:
+            do_batch(self._current, self.generation.number, rows, batch_id)
+        except Exception as error:
+            # Spark tells its own error about ours; the runner needs the one that happened.
+            self._failures.append(error)
+            raise
+
+    @property
+    def running(self) -> bool:
+        return bool(self._query.isActive)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within the time."""
+        try:
+            return bool(self._query.awaitTermination(timeout=seconds))  # type: ignore[arg-type]
+        except Exception:
+            return True
+
+    def stop(self, *, patience: float = 0.0) -> None:
+        """End it, after the micro-batch under way if that ends in time; cut short, it is repeated by the next."""
+        if patience and self._query.isActive and self._query.status["isTriggerActive"]:
+            before = self._query.lastProgress
+            for _ in range(int(patience / 0.1)):
+                if not self._query.isActive or not self._query.status["isTriggerActive"]:
+                    break
+                if self._query.lastProgress != before:
+                    break
+                self._query.awaitTermination(timeout=0.1)  # type: ignore[arg-type]
+        self._query.stop()
+
+    def abandon(self) -> None:
+        """End it after a failure of whoever watches it; what is gone with its Spark has ended already."""
+        try:
+            if self._query.isActive:
+                self._query.stop()
+        except Exception:
+            return
+
+    def progress(self) -> Progress | None:
+        """How far it is, as the last micro-batch told; None where it had none yet."""
+        found = self._query.lastProgress
+        return None if found is None else progress_of(found)
+
+    def failure(self) -> Exception | None:
+        """Why it ended, if not by itself."""
+        error: Exception | None = self._query.exception()
+        if error is None:
+            return None
+        if self._failures:
+            error = self._failures[-1]
+        if isinstance(error, LakewrightError):
+            return error
+        explained = _explained(error, self.dataset, self._current.shop.lake.resolve(self.dataset.name))
+        explained.__cause__ = explained.__cause__ or error  # by which a passing failure is told from a lasting one
+        return explained
+
+
+def _on_server(current: Attempt, generation: int) -> Callable[[DataFrame, int], None]:
+    """The micro-batch as a function that can be sent away: it knows nothing of this process."""
+    attempt = server_side(current)
+
+    def batch(rows: DataFrame, batch_id: int) -> None:
+        do_batch(attempt, generation, rows, batch_id)
+
+    return batch
+
+
+def progress_of(told: Any) -> Progress:
+    """The few figures that people ask for, of what Spark tells of a micro-batch."""
+    found = json.loads(told.json) if hasattr(told, "json") and isinstance(told.json, str) else dict(told)
+    source = (found.get("sources") or [{}])[0]
+    state = found.get("stateOperators") or []
+    offsets = source.get("endOffset")
+    return Progress(
+        batch=int(found["batchId"]),
+        offsets=offsets if isinstance(offsets, str) else json.dumps(offsets),
+        rows_per_second=found.get("processedRowsPerSecond"),
+        batch_seconds=(found.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
+        watermark=(found.get("eventTime") or {}).get("watermark"),
+        state_rows=sum(one.get("numRowsTotal", 0) for one in state) if state else None,
+        state_bytes=sum(one.get("memoryUsedBytes", 0) for one in state) if state else None,
+    )
+
+
+def _explained(error: Any, dataset: Dataset, path: str) -> Exception:
+    text = str(error)
+    explain = getattr(dataset.source, "explain", None)
+    explained: LakewrightError | None = told_by_server(error)
+    explained = explained or (explain(error, dataset.name) if explain is not None else None)
+    explained = explained or explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=path)
+    if explained is not None:
+        return explained
+    if any(word in text for word in _CHANGED_BELOW):
+        return InputError(
+            f"{dataset.name} adds the rows of its input, of which some were deleted or changed: the input was rewound, "
+            "or somebody wrote to it. Nothing was written.",
+            hint=f"Read it again from the beginning: `lakewright stream rewind {dataset.name} --all`.",
+        )
+    return StepFailed(f"{dataset.place}: the stream {dataset.name} failed: {first_words(error)}")

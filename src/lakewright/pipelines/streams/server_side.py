@@ -1,0 +1,82 @@
+"""A micro-batch over Spark Connect: its function travels to the server and runs there, without the store.
+
+What it needs goes with it as values: the graph, the names of the lake, the identity of the attempt. It only writes,
+with identity; the client, which holds the lease, reads the receipts from the log. The server's Python needs the same
+release of Lakewright; the project's own functions are sent along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from lakewright.errors import (
+    ConfigurationError,
+    InputError,
+    LakewrightError,
+    SchemaChangeError,
+    StepFailed,
+    TargetError,
+)
+from lakewright.model.connections import Connections
+from lakewright.model.times import utc_now
+from lakewright.pipelines.workshop import Attempt
+from lakewright.store import Store
+
+__all__ = ["is_remote", "server_side", "told_by_server"]
+
+_PLAIN = (ConfigurationError, InputError, SchemaChangeError, StepFailed, TargetError)
+_OURS = re.compile(r"lakewright\.errors\.(\w+): (.+)")
+
+
+def is_remote(frame: Any) -> bool:
+    """Whether a frame belongs to a Connect server."""
+    return getattr(frame.sparkSession, "newSession", None) is None
+
+
+def server_side(current: Attempt) -> Attempt:
+    """The same attempt, with nothing that cannot leave this process."""
+    shop = replace(
+        current.shop,
+        store=cast(Store, _NoStore()),
+        connections=Connections(),
+        now=utc_now,
+        stopping=_never,
+    )
+    return Attempt(
+        shop, current.dataset, current.slice, current.lease, current.grant, current.step_id, current.number_of_attempt
+    )
+
+
+def told_by_server(error: BaseException) -> LakewrightError | None:
+    """The error of ours that ended a micro-batch on the server, of which only the words came back."""
+    found = _OURS.search(str(error))
+    if found is None:
+        return None
+    kind: type[LakewrightError] = next((one for one in _PLAIN if one.__name__ == found.group(1)), LakewrightError)
+    return kind(found.group(2).strip())
+
+
+def _never() -> bool:
+    return False
+
+
+class _NoStore:
+    """What a micro-batch asks of the store, answered without one: the client keeps the lease and sees to receipts."""
+
+    @property
+    def leases(self) -> _NoStore:
+        return self
+
+    @property
+    def receipts(self) -> _NoStore:
+        return self
+
+    def check(self, *_: object) -> bool:
+        return True
+
+    def gaps(self, *_: object) -> Sequence[int]:
+        """Every commit counts: a reference is read as it stands."""
+        return ()

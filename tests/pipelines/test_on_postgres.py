@@ -1,0 +1,101 @@
+"""Projects on PostgreSQL: the store there, and a database that is restarted in the middle of a write."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lakewright.failpoints import arm
+from lakewright.runtime.services import guard, processes, up
+from lakewright.runtime.services.processes import this_process
+from lakewright.runtime.services.state import Place
+from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
+from tests.pipelines.streaming import until
+
+
+def test_a_project_with_its_store_on_postgresql_runs_rests_and_is_rebuilt(project, postgres):
+    at = postgres.database()
+    toml = f'name = "shop"\n[targets.dev]\nstore = "postgresql://{at.user}@{at.host}:{at.port}/{at.name}"\n'
+    toml += 'store_password = "secret://file/password"\n'
+    shop = project({**orders_project(), "lakewright.toml": toml, "password": postgres.password})
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-02T10:00:00Z", 2)])
+    days = {("daily", "2026-01-01"), ("daily", "2026-01-02")}
+    assert days <= made(ok(shop.run(at="2026-01-03")))
+    assert not ok(shop.run(at="2026-01-03")).outcomes
+    known = {name: shop.store.receipts.live_slices(name).keys() for name in ("orders", "clean", "daily")}
+    shop.rebuild_store()
+    assert {name: shop.store.receipts.live_slices(name).keys() for name in known} == known
+    assert not ok(shop.run(at="2026-01-03")).outcomes
+    land(shop.folder, "d2.json", [order("c", "2026-01-01T11:00:00Z", 1)])
+    assert made(ok(shop.run(at="2026-01-03"))) == {
+        ("orders", "arrival-2"), ("clean", "2026-01-01"), ("daily", "2026-01-01")
+    }  # fmt: skip
+    assert [row["amount"] for row in rows_of(shop, "daily", "amount")] == [2, 6]
+    assert shop.store.leases.held(shop._now()) == []
+    assert shop.store.steps.open_steps() == []
+    assert not list(shop.folder.rglob("store.db"))
+
+
+INTO = """
+    from lakewright import JsonFiles, Pipeline, PostgresTable
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at", into=PostgresTable("db", "copied"), retries=4)
+    def copied(orders):
+        return orders.select("order_id", "at", "amount")
+"""
+
+
+@pytest.fixture
+def database():
+    """A PostgreSQL of this test's own, which may be killed."""
+    home = Path(tempfile.mkdtemp(prefix="lakewright-own-"))
+    home.chmod(0o755)
+    services = home / "services"
+    services.mkdir()
+    guard.ensure(services, this_process())
+    yield services
+    guard.throw_away(services)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def test_a_database_that_dies_in_a_write_costs_a_retry_and_no_row(project, database, tmp_path):
+    address = up(database, ["postgres"], only_while=this_process())[0].address
+    toml = f'name = "shop"\n[connections.db]\nurl = "{address.shown.replace(":***", "")}"\n'
+    toml += f'password = "secret://file/{address.password_file}"\n'
+    shop = project({"pipelines/shop.py": INTO, "lakewright.toml": toml})
+    land(shop.folder, "d1.json", [order(str(n), "2026-01-01T10:00:00Z", n) for n in range(5)])
+    paused, go = tmp_path / "staged.paused", tmp_path / "staged.go"
+    arm({"LAKEWRIGHT_FAILPOINT": "staged", "LAKEWRIGHT_FAILPOINT_ACTION": "pause",
+         "LAKEWRIGHT_FAILPOINT_DIR": str(tmp_path)})  # fmt: skip
+    done = []
+    running = threading.Thread(target=lambda: done.append(shop.run(at="2026-01-02")))
+    try:
+        running.start()
+        until(paused.exists)
+        server = Place(database / "postgres").load().process
+        processes.send(server, signal.SIGKILL)
+        assert processes.wait_until_gone([server], 30)
+        up(database, ["postgres"], only_while=this_process())
+    finally:
+        go.touch()
+        running.join(120)
+        arm({})
+    (summary,) = done
+    ok(summary)
+    assert [outcome.attempts for outcome in summary.made if outcome.dataset == "copied"] == [2]
+    assert any("Trying again" in note.message for note in summary.notes)
+    with psycopg.connect(address.url) as session:
+        assert session.execute("SELECT count(*), count(DISTINCT order_id) FROM copied").fetchone() == (5, 5)
+        left = session.execute("SELECT count(*) FROM pg_tables WHERE starts_with(tablename, '_lw_stage')").fetchone()
+        assert left == (0,)
+    assert not ok(shop.run(at="2026-01-02")).outcomes

@@ -1,0 +1,112 @@
+"""Streams as the real command: killed between two commits, stopped by SIGTERM, and under a topic that was made anew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from lakewright.errors import InputError
+from lakewright.pipelines.accounts import accounts_of
+from tests.pipelines.shop import ok
+from tests.pipelines.streaming import send, until, visit, visits_project
+from tests.pipelines.test_streams import ids
+
+TARGET = '\n[targets.dev]\nfast_start = true\nmaster = "local[1]"\nparallel = 1\n'
+
+
+def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_held(project, kafka):
+    topic = kafka.topic(partitions=2)
+    send(kafka, topic, [visit(1), "{broken"])
+    send(kafka, topic, [visit(2)], partition=1)
+    files = visits_project(kafka, topic)
+    files["lakewright.toml"] += TARGET
+    shop = project(files)
+    command = [sys.executable, "-m", "lakewright", "run"]
+
+    # Between Delta's commit and Spark's own: the micro-batch is in the table, and the checkpoint does not know.
+    killed = subprocess.run(
+        [*command, "--select", "raw"], cwd=shop.folder, env={**os.environ, "LAKEWRIGHT_FAILPOINT": "committed.main"},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    assert shop.store.receipts.history("raw") == []
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2"]
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True)
+    assert [(row["partition"], row["offset"]) for row in letters.collect()] == [(0, 1)]
+    assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 3
+
+    stream = subprocess.Popen(
+        [*command, "--continuous"], cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: shop.streams()[0].running is not None or stream.poll() is not None)
+        send(kafka, topic, [visit(3)])
+        taken = shop.store.receipts.history
+        until(lambda: sum(r.rows for r in taken("raw") if r.kind == "data") == 4 or stream.poll() is not None)
+        stream.send_signal(signal.SIGTERM)
+        said = "\n".join(stream.communicate(timeout=120))
+    finally:
+        stream.kill()
+    assert stream.returncode == 0, said
+    assert "raw: 1 micro-batches, 1 rows" in said
+    assert "1 ok, 0 failed" in said
+    assert "Traceback" not in said
+    assert shop.store.leases.held(shop._now()) == []
+    assert shop.store.steps.open_steps() == []
+    assert shop.store.runs.latest()[0].state == "ok"
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
+
+
+def make_anew(kafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(30)
+
+
+@pytest.mark.parametrize("sent", [1, 5], ids=["shorter", "longer"])
+def test_a_topic_made_anew_is_refused_and_no_record_of_it_is_skipped(project, kafka, sent):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1), visit(2)])
+    shop = project(visits_project(kafka, topic))
+    ok(shop.run(["raw"], at="2026-01-03"))
+
+    make_anew(kafka, topic)
+    send(kafka, topic, [visit(n) for n in range(10, 10 + sent)])
+    refused = shop.run(["raw"], at="2026-01-03")
+
+    assert isinstance(refused.errors[0], InputError)
+    assert "was deleted and made anew" in str(refused.errors[0])
+    ended = shop.run_continuous(["raw"])
+    assert "was deleted and made anew" in str(ended.failed[0].error)
+    assert ids(shop) == ["v1", "v2"]
+    assert shop.store.leases.held(shop._now()) == []
+    assert shop.store.steps.open_steps() == []
+    assert "made anew" in shop.streams()[0].problem
+
+
+def test_a_topic_deleted_under_a_running_stream_ends_it_with_words(project, kafka):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1)])
+    shop, beside = project(visits_project(kafka, topic)), project()
+    done = []
+    worker = threading.Thread(target=lambda: done.append(shop.run_continuous()))
+    worker.start()
+    until(lambda: beside.store.receipts.history("raw") != [])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    worker.join(120)
+    (summary,) = done
+    assert summary.state == "failed"
+    assert isinstance(summary.failed[0].error, InputError)
+    assert topic in str(summary.failed[0].error)
+    assert ids(shop) == ["v1"]
+    assert beside.store.leases.held(beside._now()) == []

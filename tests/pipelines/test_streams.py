@@ -1,0 +1,189 @@
+"""Streaming datasets within runs: each record once, every row accounted for, whatever is killed in between."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from lakewright.errors import LeaseHeldError
+from lakewright.failpoints import FailpointReached, arm
+from lakewright.model.identity import Identity
+from lakewright.pipelines.accounts import accounts_of
+from tests.pipelines.shop import made, ok, rows_of
+from tests.pipelines.streaming import send, until, visit, visits_project
+
+
+def ids(project, name="raw"):
+    return sorted(row["id"] or "" for row in rows_of(project, name, "id"))
+
+
+@pytest.mark.shows("03.dead-letter", 1)
+def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(project, kafka):
+    topic = kafka.topic(partitions=2)
+    send(kafka, topic, [visit(1), "{broken", visit(2, at="yesterday")])
+    send(kafka, topic, [None, visit(3)], partition=1)
+    shop = project(visits_project(kafka, topic))
+
+    first = ok(shop.run(at="2026-01-03"))
+
+    assert ids(shop) == ["v1", "v3"]
+    assert ids(shop, "clean") == ["v1", "v3"]
+    assert ("clean", "2026-01-01") in made(first)
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True).collect()
+    assert {(row["partition"], row["offset"]) for row in letters} == {(0, 1), (0, 2), (1, 0)}
+    assert {row["topic"] for row in letters} == {topic}
+    assert {row["raw"] for row in letters if row["offset"] == 1} == {"{broken"}
+    assert all(row["dataset"] == "raw" and row["rule"] and row["code"] for row in letters)
+    # in = valid + dead
+    receipts = [r for r in shop.store.receipts.history("raw") if r.kind == "data"]
+    assert sum(r.counters.read for r in receipts) == 5
+    assert sum(r.counters.rejected_rows for r in receipts) == 3
+
+    second = ok(shop.run(at="2026-01-03"))
+    assert not second.made
+
+    # A late one is repaired the next day, and only its slice.
+    send(kafka, topic, [visit(4, at="2026-01-02T09:00:00Z"), visit(5)])
+    third = ok(shop.run(at="2026-01-04"))
+    assert {(name, slice_id) for name, slice_id in made(third) if name == "clean"} == {
+        ("clean", "2026-01-01"),
+        ("clean", "2026-01-02"),
+    }
+    assert ids(shop, "clean") == ["v1", "v3", "v4", "v5"]
+
+
+@pytest.fixture
+def failing():
+    """``failing("batch_done")``: the next time this place is reached, the work fails there."""
+
+    def at(name: str) -> None:
+        arm({"LAKEWRIGHT_FAILPOINT": name, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+
+    yield at
+    arm({})
+
+
+GUARDED = """
+    @visits.dataset(mode="stream", event_time="at", rows="preserve",
+                    guards_in={"raw": [DeadLetter(rules={"has_page": "page IS NOT NULL"}, stop_above=0.6)]})
+    def paged(raw):
+        '''Visits of a page.'''
+        return raw
+
+    @visits.dataset(mode="stream", writer=Merger(keys=["page"]))
+    def pages(daily):
+        '''What is known of a page on the last day that it was seen, kept up with the table that it comes from.'''
+        return daily.select("page", "visits")
+
+    visits.sql("daily", "SELECT page, count(*) AS visits FROM clean WHERE page IS NOT NULL GROUP BY 1",
+               inputs={"clean": Whole()}, layer="silver")
+"""
+
+
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
+def test_a_batch_that_failed_after_its_commit_is_not_added_twice_and_streams_follow_streams(project, kafka, failing):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1), visit(2, page=None), visit(3, page="/b")])
+    shop = project(visits_project(kafka, topic, GUARDED))
+
+    for place in ("batch_done", "before_receipt"):
+        failing(place)
+        assert shop.run(["raw"], at="2026-01-03").state == "failed"
+    ok(shop.run(at="2026-01-03"))
+
+    assert ids(shop) == ["v1", "v2", "v3"]
+    assert ids(shop, "paged") == ["v1", "v3"]
+    (letter,) = shop.lake.read("_lakewright/dead_letters", system_columns=True).where("dataset = 'paged'").collect()
+    assert (letter["rule"], letter["offset"]) == ("has_page", 1)
+    counters = shop.store.receipts.history("paged")[0].counters
+    assert (counters.read, counters.written, counters.rejected_rows) == (None, 2, 1)
+    assert {(row["page"], row["visits"]) for row in rows_of(shop, "pages")} == {("/", 1), ("/b", 1)}
+
+    # The table above `pages` loses a row and gains a visit: both reach the stream below it.
+    shop.lake.session().sql(f"DELETE FROM delta.`{shop.lake.resolve('daily')}` WHERE page = '/b'")
+    ok(shop.run(["pages"], at="2026-01-03"))
+    assert [(row["page"], row["visits"]) for row in rows_of(shop, "pages")] == [("/", 1)]
+
+
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
+def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(project, kafka, failing):
+    topic = kafka.topic(partitions=2)
+    send(kafka, topic, [visit(1), visit(2)])
+    shop = project(visits_project(kafka, topic))
+    ok(shop.run(["raw"], at="2026-01-03"))
+    since = datetime.now(UTC)
+    send(kafka, topic, [visit(3), "{broken"])
+    send(kafka, topic, [visit(4)], partition=1)
+    ok(shop.run(at="2026-01-03"))
+    old = shop.store.streams.current("raw")
+
+    failing("generation_recorded")
+    with pytest.raises(FailpointReached):
+        shop.rewind("raw", to=since)
+    for place in ("fenced", "rewound", "batch_done"):
+        failing(place)
+        assert shop.run(["raw"], at="2026-01-03").state == "failed"
+    ok(shop.run(at="2026-01-03"))
+
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+    new = shop.store.streams.current("raw")
+    assert new.number == old.number + 1
+    # The accounts and the dead letters tell each record once as well.
+    assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 5
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True)
+    assert [row["offset"] for row in letters.collect()] == [3]
+    # A process of the old generation that wakes up now adds nothing.
+    late = Identity("raw", "arrival-1000000009", 1, "asleep", details={"generation": old.number, "batch": 9})
+    table = shop.lake.open("raw", late)
+    assert table.append(table.read(), partition_by=["_lw_day", "_lw_event"]) is None
+    # Without the store the logs tell the same, and nothing is read twice.
+    shop.rebuild_store()
+    assert shop.store.streams.current("raw").number == new.number
+    assert shop.store.streams.current("raw").start == new.start
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ["v1", "v2", "v3", "v4"]
+    # Rolled back to its first version, the stream reads on from there.
+    shop.rollback("raw", to=0)
+    assert ids(shop) == ["v1", "v2"]
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+
+
+def test_a_continuous_stream_goes_on_beside_the_daily_runs_and_a_late_event_is_repaired_the_next_day(project, kafka):
+    topic = kafka.topic()
+    shop = project(visits_project(kafka, topic))
+    send(kafka, topic, [visit(1)])
+    done = []
+    worker = threading.Thread(target=lambda: done.append(shop.run_continuous()))
+    worker.start()
+    beside = project()
+
+    def taken(count):
+        return lambda: sum(r.rows for r in beside.store.receipts.history("raw") if r.kind == "data") == count
+
+    until(taken(1))
+    assert made(ok(beside.run(at="2026-01-02"))) == {("clean", "2026-01-01")}
+    send(kafka, topic, [visit(2, at="2026-01-02T08:00:00Z"), visit(3, page="/late")])
+    until(taken(3))
+    until(lambda: beside.streams()[0].behind == 0)
+    (state,) = beside.streams()
+    assert state.progress.batch >= 1
+    assert "process" in state.running
+    repaired = ok(beside.run(at="2026-01-03"))
+    assert made(repaired) == {("clean", "2026-01-01"), ("clean", "2026-01-02")}
+    with pytest.raises(LeaseHeldError):
+        beside.rewind("raw")
+
+    (running,) = beside.store.runs.unfinished()
+    beside.store.runs.request_cancel(running.run_id)
+    worker.join(60)
+
+    (summary,) = done
+    assert summary.state == "ok"
+    assert [one.rows for one in summary.streams] == [3]
+    assert ids(beside, "clean") == ["v1", "v2", "v3"]
+    assert beside.store.leases.held(beside._now()) == []
+    assert beside.store.steps.open_steps() == []
+    assert beside.streams()[0].running is None
