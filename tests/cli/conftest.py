@@ -51,6 +51,12 @@ def lakewright(folder: Path) -> Lakewright:
 
 
 @pytest.fixture
+def warm(spark: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that need Spark take the session of the tests, and leave it running when they end."""
+    monkeypatch.setattr("lakewright.runtime.session.stop_session", lambda session: None)
+
+
+@pytest.fixture
 def shop(folder: Path) -> Path:
     """A project with five datasets and a file to take; nothing of it needs Spark until it runs."""
     (folder / "pipelines").mkdir()

@@ -1,4 +1,8 @@
-"""The first five minutes of a new user, typed as they would be: a process for each command, real Spark."""
+"""The first five minutes of a new user, typed as they would be, with real Spark.
+
+What README shows runs in a process of its own; what a user types after it runs in the session of the tests, since
+each start of Spark costs seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,13 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
+from typer.testing import Result
+
+from .conftest import Lakewright
 
 ROOT = Path(__file__).parents[2]
 Rows = list[dict[str, object]]
-
-
-def lakewright(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from lakewright.cli.main import main; main()", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 def rows_of(table: Path) -> Rows:
@@ -61,7 +64,8 @@ def test_make_demo_accounts_for_every_row(tmp_path: Path):
     assert "All figures agree." in done.stdout + done.stderr
 
 
-def test_init_run_run_and_run_again(tmp_path: Path):
+@pytest.mark.usefixtures("warm")
+def test_init_run_run_and_run_again(lakewright: Lakewright, tmp_path: Path):
     first = shell(commands_of_the_readme()[2], tmp_path)
     shop = tmp_path / "shop"
     tables = [shop / ".lakewright" / "lake" / name for name in ("silver/clean_orders", "gold/daily_revenue")]
@@ -75,19 +79,22 @@ def test_init_run_run_and_run_again(tmp_path: Path):
     assert [len(rows) for rows in data] == [8, 5]
     files = sorted((shop / ".lakewright" / "lake").rglob("*"))
 
-    second = lakewright(shop, "run")
-    assert second.returncode == 0
+    def typed(*words: str) -> Result:
+        return lakewright(*words, "--project", str(shop))
+
+    second = typed("run")
+    assert second.exit_code == 0
     assert second.stderr.splitlines()[-1] == "Everything is fresh: 3 datasets, nothing to do."
     assert second.stdout == ""
     assert sorted((shop / ".lakewright" / "lake").rglob("*")) == files
 
-    again = lakewright(shop, "run", "--again", "--json")
-    assert again.returncode == 0, again.stderr
+    again = typed("run", "--again", "--json")
+    assert again.exit_code == 0, again.stderr
     assert {(one["dataset"], one["slice"]) for one in json.loads(again.stdout)["slices"]} == {
         (dataset, day) for dataset in ("clean_orders", "daily_revenue") for day in ("2026-01-05", "2026-01-06")
     }
     assert [rows_of(table) for table in tables] == data
 
     query = "SELECT day, sum(orders) AS orders, sum(revenue) AS revenue FROM daily_revenue GROUP BY day ORDER BY day"
-    asked = lakewright(shop, "sql", query)
+    asked = typed("sql", query)
     assert asked.stdout == "day,orders,revenue\n2026-01-05,4,169.40\n2026-01-06,4,173.50\n"

@@ -1,6 +1,7 @@
 """A run that was cancelled, one that another machine has locked out, one that failed: each goes on, for real.
 
-One project and one story, since every start of Spark costs seconds; what a command says is tested without Spark in
+One project and one story, since every start of Spark costs seconds: what is cancelled and what is retried run in
+processes of their own, the run between them in the session of the tests. What a command says is tested without Spark in
 test_store_commands.
 """
 
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from lakewright.cli.init import write_scaffold
 from lakewright.model.runs import Run
@@ -70,6 +73,7 @@ def lock_from_elsewhere(store: Store) -> None:
     store.runs.start(Run("far", "orders", now), owner_id=ELSEWHERE.owner_id, options={}, now=now)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_cancelled_a_locked_out_and_a_failed_run_go_on(lakewright: Lakewright, folder: Path):
     shop = folder / "shop"
     write_scaffold(shop)
@@ -102,9 +106,9 @@ def test_a_cancelled_a_locked_out_and_a_failed_run_go_on(lakewright: Lakewright,
         assert "Unlocked pipeline:orders; it was held by process 1 on another-machine (run far)" in unlocked.stderr
 
         # The next run goes on from there: bronze is not taken again. Then a step of its own fails.
-        with started(shop, "run") as child:
-            code, summary = ended(child)
-        assert (code, summary["state"]) == (1, "failed")
+        failed = lakewright("run", "--json", "--project", str(shop))
+        summary = json.loads(failed.stdout)
+        assert (failed.exit_code, summary["state"]) == (1, "failed")
         assert made(summary) == {("clean_orders", day) for day in days}
         assert summary["skipped"] == ["orders_seen"]
         assert "amont" in summary["error"]["message"]

@@ -279,6 +279,7 @@ class TestRecordColumns:
         with pytest.raises(ConfigurationError, match="_lw_raw"):
             read(spark, JsonFiles("in"), project, "_lw_raw STRING")
 
+    @pytest.mark.classic_only("counts Spark's jobs by the driver's own context")
     def test_reading_runs_no_job(self, spark: SparkSession, project: Path) -> None:
         put(project, "a.json", '{"id": 1}\n')
         tracker = spark.sparkContext.statusTracker()

@@ -68,6 +68,11 @@ def test_too_many_rejected_rows_publish_nothing_and_stay_as_evidence(project):
     assert shop.sql("SELECT count(*) FROM dead_letters").first()[0] == 2
 
 
+def an_order_taken(shop):
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(["orders"], at="2026-01-02"))
+
+
 @pytest.mark.parametrize(
     ("body", "word"),
     [
@@ -78,12 +83,12 @@ def test_too_many_rejected_rows_publish_nothing_and_stay_as_evidence(project):
         ("return orders.select('nope')", "nope"),
     ],
 )
-def test_a_step_that_returns_no_frame_or_raises_is_told_with_its_place(project, body, word):
+def test_a_step_that_returns_no_frame_or_raises_is_told_with_its_place(prepared, project, body, word):
     files = orders_project()
+    prepared("an order taken", files, an_order_taken)
     text = files["pipelines/shop.py"]
     files["pipelines/shop.py"] = text.replace('return orders.select("order_id", "at", "customer", "amount")', body)
     shop = project(files)
-    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
     summary = shop.run(at="2026-01-02")
     assert isinstance(summary.errors[0], StepFailed)
     assert word in str(summary.errors[0])

@@ -29,7 +29,7 @@ def with_a_full_disk() -> None:
 
 def run(folder, at: str, before) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lakewright", "run", "--at", at],
+        [sys.executable, "-m", "lakewright", "run", "--at", at, "--select", "+clean"],
         cwd=folder, preexec_fn=before, env=dict(os.environ), capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
 
@@ -37,7 +37,7 @@ def run(folder, at: str, before) -> subprocess.CompletedProcess[str]:
 def test_a_folder_without_write_permission_is_told_and_nothing_changes(project):
     shop = project({**orders_project(), "lakewright.toml": TOML})
     land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
-    ok(shop.run(at="2026-01-02"))
+    ok(shop.run(["+clean"], at="2026-01-02"))
     land(shop.folder, "d2.json", [order("b", "2026-01-02T10:00:00Z")])
     table = shop.folder / ".lakewright" / "lake" / "silver" / "clean"
     for folder in (table, table / "_delta_log"):
@@ -49,7 +49,7 @@ def test_a_folder_without_write_permission_is_told_and_nothing_changes(project):
     assert "no permission to write" in done.stderr
     assert "Traceback" not in done.stderr
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
-    ok(shop.run(at="2026-01-03"))
+    ok(shop.run(["+clean"], at="2026-01-03"))
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]
 
 
@@ -61,5 +61,5 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(project):
     assert done.returncode == 1
     assert "no room to write" in done.stderr
     assert "Traceback" not in done.stderr
-    ok(shop.run(at="2026-01-02"))
+    ok(shop.run(["+clean"], at="2026-01-02"))
     assert len(rows_of(shop, "clean")) == 30_000
