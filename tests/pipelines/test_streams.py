@@ -10,7 +10,9 @@ import pytest
 from lakewright.errors import LeaseHeldError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
+from lakewright.model.receipts import Counters, Receipt
 from lakewright.pipelines.accounts import accounts_of
+from lakewright.pipelines.streams.now import total_of
 from tests.pipelines.shop import made, ok, rows_of
 from tests.pipelines.streaming import send, until, visit, visits_project
 
@@ -52,6 +54,18 @@ def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(projec
         ("clean", "2026-01-02"),
     }
     assert ids(shop, "clean") == ["v1", "v3", "v4", "v5"]
+
+
+def test_the_report_of_a_run_adds_up_its_micro_batches():
+    def receipt(version, read, written, **rejected):
+        counters = Counters(read=read, written=written, rejected=rejected)
+        return Receipt("raw", f"arrival-{version}", "data", version, None, 1, datetime.now(UTC), rows=written,
+                       counters=counters)  # fmt: skip
+
+    told = total_of([receipt(1, 5, 5, broken=2), receipt(2, 3, 3, broken=1, late=1)])
+    assert (told.slice_id, told.rows, told.counters.read) == ("whole", 8, 8)
+    assert told.counters.rejected == {"broken": 3, "late": 1}
+    assert total_of([receipt(1, None, 5), receipt(2, 3, 3)]).counters.read is None
 
 
 @pytest.fixture

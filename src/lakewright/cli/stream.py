@@ -16,6 +16,7 @@ from lakewright.errors import ConfigurationError, InterruptedRun
 from lakewright.model.times import parse_duration, parse_time, utc_now
 
 if TYPE_CHECKING:
+    from lakewright.model.arrivals import Window
     from lakewright.pipelines.streams.looking import StreamState
     from lakewright.pipelines.streams.rewind import RewindSummary
     from lakewright.pipelines.streams.worker import WorkerSummary
@@ -121,11 +122,21 @@ def _show_rewind(screen: Screen, summary: RewindSummary, *, done: bool) -> None:
         return
     word = "Rewound" if done else "Would rewind"
     screen.say(f"{word} {summary.dataset}: generation {summary.generation} begins.", "bold")
-    place = "where the source begins" if summary.start is None else str(dict(summary.start))
-    screen.say(f"  reads from: {place}")
+    screen.say(f"  reads from: {_place(summary.start)}")
     if summary.deleted is not None:
         screen.say(f"  rows deleted, to be read again: {summary.deleted:,}")
     screen.say(f"  read by, and stale by the next run: {', '.join(summary.consumers) or 'none'}")
+
+
+def _place(start: Window | None) -> str:
+    """Where a stream begins to read, in words."""
+    if start is None:
+        return "where the source begins"
+    partitions = start.get("partitions")
+    if not isinstance(partitions, dict):
+        return str(dict(start))
+    begins = (f"{name} from {span[0]}" for name, span in partitions.items() if isinstance(span, list))
+    return f"partition {', '.join(begins)}"
 
 
 def _cells(one: StreamState) -> list[str]:

@@ -394,7 +394,7 @@ class Project:
     def _streams(self, select: Sequence[str]) -> list[Dataset]:
         found = [self.graph[name] for name in self.graph.select(select) if self.graph[name].is_stream]
         if not found:
-            what = f"None of {', '.join(select)} is" if select else "No dataset of this project is"
+            what = f"{' and '.join(select)}: not" if select else "No dataset of this project is"
             raise ConfigurationError(f'{what} a stream. Declare one with mode="stream".')
         return found
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakewright.errors import InterruptedRun
-from lakewright.model.receipts import Receipt
+from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
@@ -16,7 +18,7 @@ from lakewright.pipelines.streams.rewind import go_on_with_rewind
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
-__all__ = ["prepare", "read_now"]
+__all__ = ["prepare", "read_now", "total_of"]
 
 
 def read_now(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
@@ -34,7 +36,29 @@ def read_now(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: in
             raise failure
         if shop.stopping():
             raise InterruptedRun(f"{dataset.name}: interrupted; `lakewright run` goes on from here.")
-        return current.finish(()).with_receipts(tuple(receipts))
+        current.finish(())
+        return Made(() if not receipts else (*receipts, total_of(receipts)))
+
+
+def total_of(receipts: Sequence[Receipt]) -> Receipt:
+    """What all micro-batches of a run did, for its report; None where one of them does not tell. It is not kept."""
+    data = [receipt for receipt in receipts if receipt.kind == "data"] or list(receipts)
+    rejected: dict[str, int] = {}
+    for receipt in data:
+        for rule, rows in receipt.counters.rejected.items():
+            rejected[rule] = rejected.get(rule, 0) + rows
+
+    def total(values: Iterable[int | None]) -> int | None:
+        known = list(values)
+        return None if None in known else sum(value or 0 for value in known)
+
+    counters = Counters(
+        read=total(one.counters.read for one in data),
+        rejected=rejected,
+        written=total(one.counters.written for one in data),
+        corrupt=total(one.counters.corrupt for one in data),
+    )
+    return replace(data[-1], slice_id=WHOLE.id, rows=total(one.rows for one in data), counters=counters)
 
 
 def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
