@@ -40,7 +40,7 @@ TARGET_KEYS = {
     "lake": "Where the tables lie: a folder (a relative one starts at the project) or a URI.",
     "store": "The control store: the path or URL of an SQLite file, or `postgresql://USER@HOST/DATABASE`. See below.",
     "store_password": "A reference to the password of a store on PostgreSQL, such as `secret://env/STORE_PASSWORD`.",
-    "master": "Where Spark runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` for Spark Connect.",
+    "master": "Where Spark runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` (its token as a reference).",
     "spark": "Further Spark settings, each under its own name. They win over our local defaults.",
     "driver_memory": "Memory of a local Spark, such as `2g` or `512m`.",
     "parallel": "How many slices are made side by side.",

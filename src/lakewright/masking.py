@@ -4,7 +4,8 @@ Guarantee:
     After `remember`, `mask` replaces a value wherever it stands in a text: as it is, percent-encoded, escaped as in
     JSON, or as Python shows a string. The password inside an address is such a value by itself, and so is each line
     of a value of several lines. The beginning of a value at the end of a text that was cut is masked too. Values
-    shorter than four characters are not: they would hit every other word.
+    shorter than four characters are not: they would hit every other word. In a Python worker of Spark, what it raises
+    or prints after `remember` leaves it masked: Spark writes it as it comes into its log, event log and pages.
 
 Every way out masks by itself (errors, the screen, the store's texts, Spark's log), so that nobody has to remember it;
 docs/decisions/0015 tells where.
@@ -15,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 from urllib.parse import quote, quote_plus, unquote, urlsplit
@@ -45,6 +48,7 @@ def remember(value: str) -> None:
         _forms = tuple(sorted(wanted.union(_forms), key=lambda form: (-len(form), form)))
         _pattern = re.compile("|".join(map(re.escape, _forms)))
         forms, watchers = _forms, tuple(_watchers)
+    _mask_worker()
     for watcher in watchers:
         watcher(forms)
 
@@ -100,6 +104,21 @@ class MaskedStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _mask_worker() -> None:
+    """Where this is a worker of Spark: mask its tracebacks, which Spark sends to the driver, and its output."""
+    pyspark = sys.modules.get("pyspark.taskcontext")
+    if pyspark is None or pyspark.TaskContext.get() is None or isinstance(sys.stderr, MaskedStream):
+        return
+    sys.stdout, sys.stderr = MaskedStream(sys.stdout), MaskedStream(sys.stderr)
+    for name in ("format", "format_exception_only"):
+        plain = getattr(traceback.TracebackException, name)
+        setattr(traceback.TracebackException, name, _masked_lines(plain))
+
+
+def _masked_lines(plain: Callable[..., Iterable[str]]) -> Callable[..., Iterable[str]]:
+    return lambda *values, **options: map(mask, plain(*values, **options))
 
 
 def _parts(value: str) -> list[str]:

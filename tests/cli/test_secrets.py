@@ -30,7 +30,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
-from lakewright import Pipeline, Secret
+from lakewright import DataOverwrite, Pipeline, PostgresTable, Secret
 from lakewright.model.protocols import Found
 
 
@@ -77,6 +77,29 @@ def told(raw_visits):
 def cut(raw_visits):
     password = Secret("secret://env/BLOG_DB_PASSWORD").reveal()
     raise RuntimeError("far away, " * 38 + f"the password {password}")
+
+
+@blog.dataset()
+def on_workers(raw_visits):
+    def fail(batches):
+        password = Secret("secret://env/BLOG_DB_PASSWORD").reveal()
+        print("a worker prints", password, flush=True)
+        raise RuntimeError(f"a worker cannot log in with {password}")
+        yield
+
+    return raw_visits.mapInArrow(fail, "id int")
+
+
+@blog.dataset(writer=DataOverwrite(), into=PostgresTable("blog_db", "copied", adopt=True))
+def copied(raw_visits):
+    def add(batches):
+        import pyarrow
+
+        for batch in batches:
+            word = Secret("secret://env/BLOG_DB_PASSWORD").reveal()
+            yield pyarrow.RecordBatch.from_pydict({"id": batch.column("id"), "word": [word] * batch.num_rows})
+
+    return raw_visits.mapInArrow(add, "id int, word string")
 """
 
 SETTINGS = """
@@ -139,6 +162,8 @@ def blog(tmp_path: Path, postgres: Postgres) -> Blog:
     (_, database), (store, address) = database_of(postgres, DATABASE), database_of(postgres, STORE)
     with psycopg.connect(database, password=DATABASE) as connection:
         connection.execute("CREATE TABLE visits AS SELECT 7 AS id")
+        # Too short for what is sent, so that the database's answer to the workers repeats it.
+        connection.execute("CREATE TABLE copied (id int, word varchar(3))")
     (keys / "store").touch(0o600)
     (keys / "store").write_text(f"{STORE}\n", encoding="utf-8")
     (folder / "pipelines" / "blog.py").write_text(PIPELINE)
@@ -172,4 +197,8 @@ def test_no_byte_of_a_secret_is_left_by_a_run_that_fails_and_tells_of_it(blog: B
     events = b"".join(found for place, found in left if place.startswith(str(blog.events)))
     assert b'"spark.hadoop.blog.hidden":"*********(redacted)"' in events
     assert b'"blog.hidden":"*********(redacted)"' in events
+    output = (blog.folder / ".lakewright" / "logs" / "spark-output.log").read_bytes()
+    assert b"a worker prints ***" in output
+    for told in (b"a worker cannot log in with ***", b'column word: \\"***\\"'):
+        assert told in events, "an error of a worker that Spark has noted"
     assert b"secret://env/BLOG_DB_PASSWORD" in looks[("doctor",)].stdout

@@ -69,8 +69,8 @@ def test_a_folder_as_lake_is_warned_of_unless_spark_is_here(tmp_path: Path) -> N
     assert states(Target.at(tmp_path, master="sc://127.0.0.1:15002")) == {}
 
 
-@pytest.mark.parametrize("master", ["sc://127.0.0.1:1/;token=hidden", "spark://127.0.0.1:1"])
-def test_doctor_says_that_nobody_answers_and_shows_no_token(tmp_path: Path, master: str) -> None:
+@pytest.mark.parametrize("master", ["sc://127.0.0.1:1/;user_id=hidden", "spark://127.0.0.1:1"])
+def test_doctor_says_that_nobody_answers_and_shows_no_parameter(tmp_path: Path, master: str) -> None:
     found = cluster_checks(at(tmp_path, master))[-1]
     assert (found.name, found.state) == ("Spark", "fail")
     assert "hidden" not in found.detail + str(found.cure)

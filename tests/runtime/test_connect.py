@@ -6,6 +6,7 @@ All but the first few need `--engine connect`: PySpark has one engine per proces
 from __future__ import annotations
 
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.pipelines.shop import land, made, ok, order, rows_of
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.lake.delta_errors import explain_lost_server, is_transient
 from lakewright.lake.sessions import ChildSessions
+from lakewright.masking import mask
 from lakewright.runtime import connect
 from lakewright.runtime.services import up
 from lakewright.runtime.services.ports import free_port
@@ -43,14 +45,20 @@ def test_a_lost_server_is_worth_another_try_and_has_a_kind_word(text: str) -> No
 
 
 @pytest.mark.connect_only
-def test_a_server_that_does_not_answer_is_told_of_at_once(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_told_of_at_once_and_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "Gt63-token")
     target = Target.at(tmp_path, name="prod", master=f"sc://127.0.0.1:{free_port()}/;user_id=hidden")
     with pytest.raises(TargetError, match="No Spark Connect server answers at sc://127") as told:
         spark_session(target)
     assert "services up connect" in str(told.value)
     assert "hidden" not in str(told.value)
-    with pytest.raises(ConfigurationError, match="no address of a Spark Connect server"):
-        spark_session(Target.at(tmp_path, master="sc://127.0.0.1:1/path"))
+    monkeypatch.setenv("SPARK_TOKEN", "Gt62-token")
+    with pytest.raises(ConfigurationError, match="no address of a Spark Connect server") as wrong:
+        spark_session(Target.at(tmp_path, master="sc://127.0.0.1:1/path;token=secret://env/SPARK_TOKEN"))
+    assert "Gt62" not in "".join(traceback.format_exception(wrong.value))
+    assert mask("Bearer Gt63-token") == "Bearer ***"
 
 
 @pytest.mark.connect_only

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from lakewright.errors import ConfigurationError
+from lakewright.masking import mask
 from lakewright.model.connections import Connection, ServiceConnection
 from lakewright.runtime.doctor import Check, checks
+from lakewright.runtime.session import spark_session
 from lakewright.runtime.settings import Settings, load_settings
 
 TWO_TARGETS = """
@@ -81,6 +83,13 @@ def test_a_target_overrides_a_connection_as_a_whole(tmp_path: Path, monkeypatch:
         ('[targets.dev]\nstore = "secret://vault/x"', ["'store'", "no kind of secret 'vault'"]),
         ('[targets.dev]\nspark."spark.x" = "secret://env/"', ["spark.x", "name of the variable is missing"]),
         ('[targets.dev]\nspark."spark.driver.extraJavaOptions" = "secret://env/X"', ["command line"]),
+        (
+            '[targets.dev]\nmaster = "sc://h:1/;use_ssl=true;token=Hunter2x"',
+            ["'token' as plain text", "token=secret://env/"],
+        ),
+        ('[targets.dev]\nmaster = "sc:/h:1;x-api-key=Hunter2x"', ["'x-api-key' as plain text"]),
+        ('[targets.dev]\nmaster = "sc://h:1/;token=secret://evn/X"', ["'master': token", "Did you mean 'env'?"]),
+        ('[targets.dev]\nmaster = ["sc://h/;token=Hunter2x"]', ["valid string, and is list"]),
     ],
 )
 def test_a_wrong_table_is_refused_with_place_and_cure_and_no_value(tmp_path: Path, text: str, words: list[str]) -> None:
@@ -114,6 +123,34 @@ def test_a_variable_may_hold_the_password_of_the_store_itself(tmp_path: Path, mo
     settings = read(tmp_path, text, LAKEWRIGHT_STORE_PASSWORD="Jk22-itself")
     assert settings.target.store_password == "secret://env/LAKEWRIGHT_STORE_PASSWORD"
     assert settings.target.reveal_store() == "postgresql://lw:Jk22-itself@db/lw"
+
+
+def test_a_token_in_the_address_of_a_connect_server_is_a_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("grpc")
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "api").write_text("Gt61-of-file\n")
+    (tmp_path / "keys" / "api").chmod(0o600)
+    monkeypatch.setenv("SPARK_TOKEN", "Gt61/=;%t x")
+    parameters = "use_ssl=true;token=secret://env/SPARK_TOKEN;x-api-key=secret://file/keys/api"
+    settings = read(tmp_path, f'[targets.dev]\nmaster = "sc://127.0.0.1:1/;{parameters}"')
+    target = settings.target
+    channel = DefaultChannelBuilder(target.reveal_master())
+    assert (channel.endpoint, channel.secure, channel.token) == ("127.0.0.1:1", True, "Gt61/=;%t x")
+    assert dict(channel.metadata()) == {"x-api-key": "Gt61-of-file"}
+    assert mask("refused: Gt61/=;%t x, Gt61%2F%3D%3B%25t%20x, Gt61-of-file") == "refused: ***, ***, ***"
+    [found] = named("Secrets", checks(settings))
+    assert found.detail == "2 found: secret://env/SPARK_TOKEN, secret://file/keys/api"
+    told = repr(settings) + "".join(f"{check.detail}{check.cure}" for check in checks(settings))
+    assert "Gt61" not in told
+    monkeypatch.delenv("SPARK_TOKEN")
+    with pytest.raises(ConfigurationError, match="SPARK_TOKEN is not set"):
+        spark_session(target)
+    with pytest.raises(ConfigurationError, match=r"environment, LAKEWRIGHT_MASTER: 'master' gives .*'token'"):
+        read(tmp_path, "", LAKEWRIGHT_MASTER="sc://h:1/;token=Hunter2x")
 
 
 def named(name: str, found: list[Check]) -> list[Check]:

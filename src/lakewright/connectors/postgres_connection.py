@@ -14,7 +14,9 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from lakewright.connectors.postgres_errors import explain_database_error
 from lakewright.errors import ConfigurationError, did_you_mean
+from lakewright.masking import remember
 from lakewright.model.connections import Connection
+from lakewright.model.secrets import Secret
 
 if TYPE_CHECKING:
     import psycopg
@@ -77,6 +79,13 @@ class ConnectionArguments:
 
     values: dict[str, str] = field(repr=False)
     """With the password, so it is never shown."""
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    """The names of those values that are secrets."""
+
+    def mask(self) -> None:
+        """Let the secrets be masked in this process too: a worker has not looked them up itself."""
+        for name in self.hidden:
+            remember(self.values[name])
 
 
 def quoted(name: str) -> str:
@@ -117,9 +126,11 @@ def connection_arguments(connection: Connection) -> ConnectionArguments:
     }
     if parts.username:
         found["user"] = unquote(parts.username)
+    hidden = [name for name, value in connection.options.items() if isinstance(value, Secret)]
     if connection.password is not None:
         found["password"] = connection.password.reveal()
-    return ConnectionArguments(found)
+        hidden.append("password")
+    return ConnectionArguments(found, tuple(hidden))
 
 
 def connect(arguments: ConnectionArguments, *, autocommit: bool = True) -> Session:

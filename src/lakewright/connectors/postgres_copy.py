@@ -80,6 +80,7 @@ def _send(batches: Iterator[Any], arguments: ConnectionArguments, statement: str
     import psycopg
 
     rows = 0
+    arguments.mask()
     try:
         with connect(arguments, autocommit=False) as session, session.cursor() as cursor:
             cursor.execute(f"SET LOCAL {TASK_SETTING} = '{task}'".encode())

@@ -3,16 +3,18 @@
 Guarantee:
     A session from here has been answered by a server of the client's own Spark release that knows Delta, and speaks
     UTC. A server that does not answer is told of within seconds, where PySpark would try for ten minutes. No message
-    shows a parameter of the address: one of them may be a token.
+    shows a parameter of the address, and a token is masked in what others write, wherever it was given.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError, LakewrightError, TargetError
+from lakewright.masking import remember
 from lakewright.runtime.settings import Target
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""From here PySpark takes the token where the address gives none."""
 _PACKAGES = "`lakewright spark packages` prints the jars and settings that it needs."
 # The first answer is waited for so long (3 s); a server that goes away in the middle of a run, a minute.
 _FIRST: dict[str, Any] = {"max_retries": 4, "initial_backoff": 200, "backoff_multiplier": 2.0, "max_backoff": 2000}
@@ -61,23 +65,25 @@ def shown_master(master: str) -> str:
 
 def connect_session(target: Target, settings: dict[str, str]) -> SparkSession:
     """A new session on the target's server, with these settings."""
+    remember(os.environ.get(_TOKEN, ""))
+    address = target.reveal_master()
     try:
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
         # Without settings, which would be sent at once, with PySpark's own patience.
-        session: Any = SparkSession.builder.remote(target.master).create()
+        session: Any = SparkSession.builder.remote(address).create()
     except ImportError as error:  # the Connect client's own dependencies
         raise ConfigurationError(
             f"{shown_master(target.master)} needs the Spark Connect client, which is not installed.",
             hint="Run: pip install 'lakewright[connect]'",
         ) from error
-    except ValueError as error:
+    except ValueError:
         raise ConfigurationError(
             f"'{shown_master(target.master)}', the master of the target '{target.name}', is no address of a Spark "
             "Connect server. Nothing was started.",
             hint="Write it as sc://HOST:PORT, with parameters as in sc://HOST:PORT/;use_ssl=true",
-        ) from error
+        ) from None  # the cause repeats the address, and the token in it
     try:
         session.client.set_retry_policies([DefaultPolicy(**_FIRST)])
         _refuse_other_version(_first_answer(session, target), target)
@@ -120,7 +126,7 @@ def _no_answer(error: Exception, target: Target) -> LakewrightError:
     if any(word in text for word in ("UNAUTHENTICATED", "PERMISSION_DENIED", "Invalid authentication")):
         return ConfigurationError(
             f"The Spark Connect server at {shown} refused us: the token is missing or wrong. Nothing was started.",
-            hint="Set it in the environment, as SPARK_CONNECT_AUTHENTICATE_TOKEN.",
+            hint=f"Give it as a parameter of 'master', ;token=secret://env/NAME, or in the environment, as {_TOKEN}.",
         )
     if "UNIMPLEMENTED" in text:
         return ConfigurationError(

@@ -13,9 +13,12 @@ from lakewright.model.secrets import Secret, is_reference
 __all__ = [
     "LOG_PROPERTY",
     "REDACTION",
+    "check_master",
     "check_references",
     "java_pattern",
     "redaction",
+    "references_of_master",
+    "reveal_master",
     "reveal_spark",
     "with_password",
 ]
@@ -28,6 +31,7 @@ LOG_PROPERTY = "lakewright.secrets"
 """The system property of Spark's JVM from which its log knows what to mask."""
 _ALWAYS = ("sasl.jaas.config", LOG_PROPERTY)
 """These hold a password, and Spark's default may not know them."""
+_SECRET_PARAMETER = re.compile(r"token|password|secret|authorization|api-?key", re.IGNORECASE)
 _ON_A_COMMAND_LINE = re.compile(r"JavaOptions$|^spark\.driver\.")
 
 
@@ -79,6 +83,44 @@ def _check_address(address: str, place: str) -> tuple[str, str]:
             hint="Take it out of the address.",
         )
     return head, tail
+
+
+def check_master(master: str, *, place: str) -> None:
+    """Refuse a token among the parameters of a Spark Connect address that is not a reference; looks nothing up."""
+    for key, value in _parameters(master):
+        if is_reference(value):
+            try:
+                Secret(value)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{place}: 'master': {key}: {error.message}", hint=error.hint) from None
+        elif _SECRET_PARAMETER.search(key):
+            raise ConfigurationError(
+                f"{place}: 'master' gives the parameter '{key}' as plain text, for everybody to read.",
+                hint=f"Put it into the environment variable SPARK_TOKEN, and write {key}=secret://env/SPARK_TOKEN.",
+            )
+
+
+def references_of_master(master: str) -> list[str]:
+    """The references among the parameters of a Spark Connect address.
+
+    >>> references_of_master("sc://spark.example.com:443/;token=secret://env/SPARK_TOKEN;use_ssl=true")
+    ['secret://env/SPARK_TOKEN']
+    """
+    return [value for _, value in _parameters(master) if is_reference(value)]
+
+
+def reveal_master(master: str, folder: Path) -> str:
+    """The address with the values of its references, for the client that is about to connect."""
+    for reference in references_of_master(master):
+        # The client reads the percent signs back; a bare = or ; in a token would end the parameter.
+        master = master.replace(f"={reference}", f"={quote(Secret(reference, folder).reveal(), safe='')}", 1)
+    return master
+
+
+def _parameters(master: str) -> list[tuple[str, str]]:
+    """What follows the address, as ``;key=value`` each."""
+    pairs = [part.partition("=") for part in master.split(";")[1:]]
+    return [(key, value) for key, _, value in pairs]
 
 
 def with_password(address: str, password: Secret) -> str:

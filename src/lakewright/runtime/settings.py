@@ -23,7 +23,14 @@ from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.secrets import Secret, is_reference
 from lakewright.runtime.connection_settings import ConnectionTable, connections_of, flat
-from lakewright.runtime.secret_settings import check_references, reveal_spark, with_password
+from lakewright.runtime.secret_settings import (
+    check_master,
+    check_references,
+    references_of_master,
+    reveal_master,
+    reveal_spark,
+    with_password,
+)
 
 __all__ = ["FILE_NAME", "Settings", "Target", "find_file", "load_settings"]
 
@@ -31,7 +38,7 @@ FILE_NAME = "lakewright.toml"
 ENVIRONMENT_PREFIX = "LAKEWRIGHT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_MAY_BE_SECRET = {"store", "store_password", "spark", "connections"}
+_MAY_BE_SECRET = {"store", "store_password", "master", "spark", "connections"}
 """Keys below which a wrong value is not repeated to the user: it may be a password that was typed."""
 
 
@@ -95,6 +102,7 @@ class Target(_TargetKeys):
         connections: Mapping[str, ConnectionTable] | None = None,
     ) -> Self:
         home = folder.absolute()
+        check_master(table.master, place=place)
         check_references(table.store, table.store_password, table.spark, place=place)
         values = table.model_dump(exclude={"connections"}) | {
             "lake": _absolute(table.lake, home),
@@ -127,6 +135,10 @@ class Target(_TargetKeys):
             return address
         return with_password(address, Secret(self.store_password, self.folder))
 
+    def reveal_master(self) -> str:
+        """Where Spark is reached, with the token where a parameter names one: for connecting, never to be shown."""
+        return reveal_master(self.master, self.folder)
+
     def reveal_spark(self) -> dict[str, str]:
         """The values of the Spark settings that are references, by their keys."""
         return reveal_spark(self.spark, self.folder)
@@ -134,7 +146,7 @@ class Target(_TargetKeys):
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Every reference that the target may need; none is looked up."""
-        texts = [self.store, self.store_password or "", *self.spark.values()]
+        texts = [self.store, self.store_password or "", *references_of_master(self.master), *self.spark.values()]
         own = [Secret(text, self.folder) for text in texts if is_reference(text)]
         declared = [one for one in self.connections.declared.values() if isinstance(one, Connection)]
         given = [value for one in declared for value in (one.password, *one.options.values())]
@@ -298,6 +310,7 @@ def _override(table: _TargetTable, env: Mapping[str, str]) -> _TargetTable:
     if not is_reference(values.get("store_password", "secret://")):
         # The variable holds the password itself: it is what a reference would name.
         values["store_password"] = f"secret://env/{ENVIRONMENT_PREFIX}STORE_PASSWORD"
+    check_master(values.get("master", ""), place=f"environment, {ENVIRONMENT_PREFIX}MASTER")
     checked = _validate(_TargetTable, values, place="environment", key_as_variable=True)
     return table.model_copy(update=checked.model_dump(include=set(values)))
 
