@@ -19,6 +19,7 @@ from lakewright.runtime.services import spark_processes
 from lakewright.runtime.services.contract import Address, NotReadyError
 from lakewright.runtime.services.ports import HOST, accepts
 from lakewright.runtime.services.processes import Process
+from lakewright.runtime.services.spark_processes import SparkService
 from lakewright.runtime.services.state import Place, State
 
 __all__ = ["ConnectService"]
@@ -32,7 +33,7 @@ SMALL = {
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectService:
+class ConnectService(SparkService):
     """The Connect server of a project; one that is thrown away after a test run is tuned as the tests' own session."""
 
     throwaway: bool = False
@@ -48,12 +49,6 @@ class ConnectService:
     def require(self, say: Progress) -> None:
         find_java()
         ensure_jars(say)
-
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
-        return state
-
-    def clear(self, place: Place) -> None:
-        spark_processes.clear(place)
 
     def start(self, place: Place, state: State, held: int) -> Process:
         words = [word for name, value in self._settings(place, state).items() for word in ("--conf", f"{name}={value}")]
@@ -74,9 +69,6 @@ class ConnectService:
             raise NotReadyError(str(error)) from error
         finally:
             session.stop()
-
-    def stop(self, place: Place, process: Process) -> None:
-        spark_processes.stop(process)
 
     def address(self, place: Place, state: State) -> Address:
         url = f"sc://{HOST}:{state.ports['port']}"

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakewright.model.processes import PROC, process_started
 from lakewright.runtime.services.accounts import Account
 
 __all__ = ["Process", "end", "identify", "is_running", "send", "spawn", "this_process", "wait_until_gone", "working_in"]
 
-_PROC = Path("/proc")
 _GLANCE_SECONDS = 0.05
 # Our own children, kept so that their ends are noticed and no zombie stays behind.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -74,7 +74,7 @@ def is_running(process: Process) -> bool:
     if child is not None and child.poll() is not None:
         del _children[process.pid]
         return False
-    return _started(process.pid) == process.started
+    return process_started(process.pid) == process.started
 
 
 def send(process: Process, number: signal.Signals) -> None:
@@ -122,14 +122,14 @@ def working_in(folder: Path, program: str) -> list[Process]:
     home = folder.resolve()
     return [
         identify(int(entry.name))
-        for entry in _PROC.glob("[0-9]*")
+        for entry in PROC.glob("[0-9]*")
         if _link(entry / "cwd") == home and (found := _link(entry / "exe")) is not None and found.name == program
     ]
 
 
 def identify(pid: int) -> Process:
     """The process that has this number now."""
-    return Process(pid, _started(pid) or "ended")
+    return Process(pid, process_started(pid) or "ended")
 
 
 def _send_by_number(process: Process, number: signal.Signals) -> None:
@@ -145,34 +145,3 @@ def _link(entry: Path) -> Path | None:
         return entry.readlink()
     except OSError:  # it has ended, or belongs to somebody else
         return None
-
-
-def _started(pid: int) -> str | None:
-    """When a process began; None where there is no such process."""
-    if sys.platform == "linux":
-        return _started_by_proc(pid)
-    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    state, _, began = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip().partition(" ")
-    return None if not state or state.startswith("Z") else "_".join(began.split())
-
-
-def _started_by_proc(pid: int) -> str | None:
-    try:
-        # The name in brackets may hold anything, spaces and brackets too; what follows it is regular.
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        # Numbers and ticks are those of one container and one start of the machine.
-        namespace = (_PROC / "self" / "ns" / "pid").readlink().name.strip("pid:[]")
-        boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
-    except OSError:
-        return None
-    state, ticks = fields[0], fields[19]
-    # A killed program with many threads looks dead by its first one while the others still hold its ports and files.
-    gone = state in "ZX" and not _has_other_threads(pid)
-    return None if gone else f"{ticks}@{namespace}@{boot}"
-
-
-def _has_other_threads(pid: int) -> bool:
-    try:
-        return len(os.listdir(_PROC / str(pid) / "task")) > 1
-    except OSError:
-        return False

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lakewright.runtime.jars import pyspark_folder
+from lakewright.runtime.jars import Progress, pyspark_folder
 from lakewright.runtime.java import find_java
 from lakewright.runtime.services import processes
 from lakewright.runtime.services.accounts import MYSELF
 from lakewright.runtime.services.ports import HOST
 from lakewright.runtime.services.processes import Process
-from lakewright.runtime.services.state import Place
+from lakewright.runtime.services.state import Place, State
 
-__all__ = ["clear", "program", "start", "stop"]
+__all__ = ["SparkService", "program", "start"]
 
 _LOGGING = """\
 # Written by lakewright at every start: warnings and errors go to the log of the service.
@@ -28,6 +28,29 @@ appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p %c{1}
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 """
+
+
+class SparkService:
+    """What every service of Spark does alike: it needs Java, keeps no data, and can be killed."""
+
+    __slots__ = ()
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        return {}
+
+    def require(self, say: Progress) -> None:
+        find_java()
+
+    def prepare(self, place: Place, state: State, say: Progress) -> State:
+        return state
+
+    def clear(self, place: Place) -> None:
+        for process in processes.working_in(place.folder, "java"):
+            self.stop(place, process)
+
+    def stop(self, place: Place, process: Process) -> None:
+        processes.end(process, signal.SIGTERM, 15)
 
 
 def program(name: str) -> Path:
@@ -47,17 +70,6 @@ def start(place: Place, command: Sequence[str | Path], held: int, environ: Mappi
         environ={**_environment(place), **(environ or {})},
         inherit=[held],
     )
-
-
-def stop(process: Process) -> None:
-    """End it; there is nothing in it that a kill could lose."""
-    processes.end(process, signal.SIGTERM, 15)
-
-
-def clear(place: Place) -> None:
-    """End what still runs in the service's folder."""
-    for process in processes.working_in(place.folder, "java"):
-        stop(process)
 
 
 def _environment(place: Place) -> dict[str, str]:

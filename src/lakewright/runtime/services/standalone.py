@@ -10,18 +10,16 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lakewright.errors import ConfigurationError
-from lakewright.runtime.jars import Progress
-from lakewright.runtime.java import find_java
 from lakewright.runtime.services import spark_processes
 from lakewright.runtime.services.contract import Address, NotReadyError
 from lakewright.runtime.services.ports import HOST, accepts
 from lakewright.runtime.services.processes import Process
+from lakewright.runtime.services.spark_processes import SparkService
 from lakewright.runtime.services.state import Place, State
 
 __all__ = ["MASTER", "WORKERS", "StandaloneMaster", "StandaloneWorker"]
@@ -34,26 +32,13 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 @dataclass(frozen=True, slots=True)
-class StandaloneMaster:
+class StandaloneMaster(SparkService):
     """The master, to which a target connects."""
 
     name: str = MASTER
     title: str = "Spark master"
     port_names: tuple[str, ...] = ("port", "pages")
     timeout_seconds: float = 60
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        return {}
-
-    def require(self, say: Progress) -> None:
-        find_java()
-
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
-        return state
-
-    def clear(self, place: Place) -> None:
-        spark_processes.clear(place)
 
     def start(self, place: Place, state: State, held: int) -> Process:
         ports = ["--host", HOST, "--port", str(state.ports["port"]), "--webui-port", str(state.ports["pages"])]
@@ -66,16 +51,13 @@ class StandaloneMaster:
         _asked(state)
         return _version()
 
-    def stop(self, place: Place, process: Process) -> None:
-        spark_processes.stop(process)
-
     def address(self, place: Place, state: State) -> Address:
         url = f"spark://{HOST}:{state.ports['port']}"
         return Address(url=url, shown=url)
 
 
 @dataclass(frozen=True, slots=True)
-class StandaloneWorker:
+class StandaloneWorker(SparkService):
     """One worker of the master beside it, with one core and a gigabyte."""
 
     name: str
@@ -85,19 +67,6 @@ class StandaloneWorker:
     @property
     def title(self) -> str:
         return f"Spark worker {self.name.rpartition('-')[2]}"
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        return {}
-
-    def require(self, say: Progress) -> None:
-        find_java()
-
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
-        return state
-
-    def clear(self, place: Place) -> None:
-        spark_processes.clear(place)
 
     def start(self, place: Place, state: State, held: int) -> Process:
         master = _started_beside(place)
@@ -114,9 +83,6 @@ class StandaloneWorker:
         if not any(one["port"] == state.ports["port"] and one["state"] == "ALIVE" for one in workers):
             raise NotReadyError("the master does not list it yet")
         return _version()
-
-    def stop(self, place: Place, process: Process) -> None:
-        spark_processes.stop(process)
 
     def address(self, place: Place, state: State) -> Address:
         shown = f"{HOST}:{state.ports['port']}"
