@@ -99,7 +99,7 @@ def test_each_message_arrives_once_and_a_broken_one_keeps_its_text_and_its_place
 
     frame = topic.read(first)
     head = ["visit_id", "at", "user", "meta", "sent_at"]
-    assert frame.columns == [*head, "_lw_raw", "_lw_topic", "_lw_partition", "_lw_offset", "_lw_hash"]
+    assert frame.columns == [*head, "_lw_raw", "_lw_topic", "_lw_partition", "_lw_offset"]
     assert rows(frame, "_lw_partition", "_lw_offset", "visit_id", "user", "_lw_raw") == [
         (0, 0, "a", "u1", None),
         (0, 1, None, "u2", '{"visit_id": "cut'),
@@ -336,7 +336,7 @@ def test_a_table_of_dead_letters_that_knows_no_topics_gains_the_columns(spark, l
     def letters(number: int, columns: str) -> DataFrame:
         from pyspark.sql import functions as F
 
-        frame = lake.session().sql(f"SELECT {columns}, 'x' AS _lw_raw, 1L AS _lw_hash")
+        frame = lake.session().sql(f"SELECT {columns}, 'x' AS _lw_raw")
         who = Identity("visits", f"arrival-{number}", number, "r", code="c", run_time="2026-01-01T00:00:00+00:00")
         return dead_letter_rows(frame, reasons=F.array(F.lit("bad")), identity=who, input_name="visits", keep=())
 

@@ -44,13 +44,15 @@ def read_json_records(
     records = lines.where(first | (F.length(F.btrim("text", F.lit(_BLANKS))) > 0))
     if multiline:
         records = _split_documents(records)
-    return parse_json_records(records, schema=schema, options=options, place=(FILE_COLUMN, VERSION_COLUMN))
+    # The record's own text tells it: cheaper than its columns, and the same whatever the schema declares.
+    hashed = records.withColumn(HASH_COLUMN, F.xxhash64("text"))
+    return parse_json_records(hashed, schema=schema, options=options, place=(FILE_COLUMN, VERSION_COLUMN, HASH_COLUMN))
 
 
 def parse_json_records(
     records: DataFrame, *, schema: StructType, options: Mapping[str, str], place: Sequence[str]
 ) -> DataFrame:
-    """A ``text`` per record (``flawed``: its bytes were wrong) to columns, raw text, ``place`` and hash; lazy."""
+    """A ``text`` per record (``flawed``: its bytes were wrong) to columns, raw text and ``place``; lazy."""
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW_COLUMN}
     with_raw = StructType([*schema.fields, StructField(RAW_COLUMN, StringType())])
     parsed = records.withColumn("record", F.from_json("text", with_raw, parsing))
@@ -62,9 +64,7 @@ def parse_json_records(
     )
     columns = [F.col("record").getField(name).alias(name) for name in schema.names]
     raw = F.when(wrong, F.col("text")).alias(RAW_COLUMN)
-    # The record's own text tells it: cheaper than its columns, and the same whatever the schema declares.
-    content = F.xxhash64("text").alias(HASH_COLUMN)
-    return parsed.select(*columns, raw, *place, content)
+    return parsed.select(*columns, raw, *place)
 
 
 def _decoded(encoding: str) -> tuple[Column, Column]:
@@ -86,9 +86,10 @@ def decoded_utf8(value: Column) -> tuple[Column, Column]:
     as_bytes = F.decode(value.cast("binary"), "ISO-8859-1")
     value = value.cast("string")
     # from_json would put U+FFFD in the place of each wrong byte, silently. Read byte by byte nothing is lost:
-    # the text is right if the file is Latin-1, and the bytes can be had back in any case.
+    # the text is right if the file is Latin-1, and the bytes can be had back in any case. Asked first and once: each
+    # look at all bytes is a tenth of the parse.
     valid = F.is_valid_utf8(value)
-    return _without_mark(F.when(valid, value).otherwise(as_bytes)), ~valid
+    return F.when(valid, _without_mark(value)).otherwise(as_bytes), ~valid
 
 
 def _without_mark(text: Column) -> Column:
@@ -109,7 +110,10 @@ def _holds_more_than_one_value(text: Column) -> Column:
     """Whether anything follows the first JSON value; only asked where the first '}' is not the last sign.
 
     In brackets the text must be an array of one element; that scan costs a quarter of the parse, which flat
-    records are spared.
+    records are spared. Bytes are looked at: to count signs (``instr``, ``length``) costs more than the parse.
     """
+    data = text.cast("binary")
+    but_last = F.substring(data, F.lit(1), F.octet_length(data) - 1).cast("string")
+    is_flat = text.endswith("}") & ~but_last.contains("}")
     count = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    return F.when(F.instr(text, "}") == F.length(text), F.lit(False)).otherwise(~count.eqNullSafe(F.lit(1)))
+    return F.when(is_flat, F.lit(False)).otherwise(~count.eqNullSafe(F.lit(1)))

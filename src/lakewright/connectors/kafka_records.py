@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import HASH_COLUMN, OFFSET_COLUMN, PARTITION_COLUMN, RAW_COLUMN, TOPIC_COLUMN
+from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN, RAW_COLUMN, TOPIC_COLUMN
 
 if TYPE_CHECKING:  # a project file names sources before Spark is there
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -108,7 +108,7 @@ class MessageShape:
         else:
             rows = self._plain(messages, body, dataset, text, flawed, [*place, *carried])
         columns = [F.col(parts[n][0] if n in parts else f"`{n}`").alias(n) for n in schema.names]
-        return rows.select(*columns, RAW_COLUMN, *_PLACE, HASH_COLUMN)
+        return rows.select(*columns, RAW_COLUMN, *_PLACE)
 
     def _plain(
         self, messages: DataFrame, body: StructType, dataset: str, text: Column, flawed: Column, rest: list[Column]
@@ -126,7 +126,7 @@ class MessageShape:
         if self.value == "text":
             value, raw = F.when(~flawed, text), F.when(flawed, text)
         name = body.names[0]
-        return messages.select(value.alias(name), raw.alias(RAW_COLUMN), *rest, F.xxhash64("value").alias(HASH_COLUMN))
+        return messages.select(value.alias(name), raw.alias(RAW_COLUMN), *rest)
 
 
 def _key_column(dataset: str, schema: StructType, name: str | None) -> Column:

@@ -44,7 +44,7 @@ SLICE_COLUMN = "_lw_slice"
 """The slice that computed a row, where its event time may lie outside of it."""
 
 RECORD_COLUMNS = (FILE_COLUMN, VERSION_COLUMN, TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN, HASH_COLUMN)
-"""What tells a record: file and version, or topic, partition and offset, and its hash; each source has its own."""
+"""What tells a record: file, version and the hash of its content; or topic, partition and offset."""
 
 
 def business_columns(columns: Iterable[str]) -> list[str]:

@@ -42,6 +42,13 @@ _SUPERSEDE = (
 _FROM_VERSION = select(receipts.c.version).where(
     receipts.c.dataset == bindparam("of"), receipts.c.version >= bindparam("lowest")
 )
+_BETWEEN = (
+    receipts.c.dataset == bindparam("of"),
+    receipts.c.version >= bindparam("first"),
+    receipts.c.version <= bindparam("upto"),
+)
+_COUNT_BETWEEN = select(func.count()).select_from(receipts).where(*_BETWEEN)
+_VERSIONS_BETWEEN = select(receipts.c.version).where(*_BETWEEN)
 _LAST_ROLLBACK = select(func.max(rollbacks.c.version)).where(rollbacks.c.dataset == bindparam("of"))
 
 
@@ -143,11 +150,11 @@ class Receipts:
 
     def gaps(self, dataset: str, first: int, upto: int) -> list[int]:
         """The versions from ``first`` to ``upto`` that no receipt tells of, in order."""
-        which = (receipts.c.dataset == dataset) & (receipts.c.version >= first) & (receipts.c.version <= upto)
+        which = {"of": dataset, "first": first, "upto": upto}
         with reading(self._engine) as c:
-            if c.execute(select(func.count()).select_from(receipts).where(which)).scalar_one() == upto - first + 1:
+            if c.execute(_COUNT_BETWEEN, which).scalar_one() == upto - first + 1:
                 return []
-            known = {*c.execute(select(receipts.c.version).where(which)).scalars()}
+            known = {*c.execute(_VERSIONS_BETWEEN, which).scalars()}
         return [version for version in range(first, upto + 1) if version not in known]
 
     def history(self, dataset: str, limit: int = 50) -> list[Receipt]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Subquery, and_, case, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Subquery, and_, bindparam, case, func, not_, or_, select
 
 from lakewright.store.receipt_rows import NO_CELL
 from lakewright.store.tables import receipt_inputs, receipts, touched
@@ -60,6 +60,21 @@ _NET = func.sum(touched.c.added - touched.c.removed)
 _KNOWN = func.count(touched.c.added - touched.c.removed) == func.count()
 _HEAD = func.max(case((touched.c.staling, touched.c.version)))
 
+# Every step asks this: the question is put together once.
+_LIVE_VERSION = (
+    select(receipts.c.version)
+    .where(
+        receipts.c.dataset == bindparam("of"),
+        receipts.c.kind == "data",
+        receipts.c.state == "live",
+        receipts.c.slice_id == bindparam("slice"),
+    )
+    .scalar_subquery()
+)
+_BROUGHT = select(_LIVE_VERSION, func.count(), func.count(touched.c.added), func.sum(touched.c.added)).where(
+    touched.c.dataset == bindparam("of"), touched.c.version == _LIVE_VERSION, touched.c.cell != NO_CELL
+)
+
 
 def live_slices(conn: Connection, dataset: str) -> dict[str, LiveSlice]:
     """Slice -> what its live receipt was made of, in one query."""
@@ -108,11 +123,7 @@ def net_rows(conn: Connection, *where: ColumnElement[bool]) -> int | None:
 
 def rows_added(conn: Connection, dataset: str, slice_id: str) -> int | None:
     """The rows in event cells that the live receipt of a slice brought; None where there is none, or it is silent."""
-    version = select(receipts.c.version).where(_live(dataset), receipts.c.slice_id == slice_id).scalar_subquery()
-    brought = select(version, func.count(), func.count(touched.c.added), func.sum(touched.c.added)).where(
-        touched.c.dataset == dataset, touched.c.version == version, touched.c.cell != NO_CELL
-    )
-    live, cells, known, rows = conn.execute(brought).one()
+    live, cells, known, rows = conn.execute(_BROUGHT, {"of": dataset, "slice": slice_id}).one()
     return int(rows or 0) if live is not None and cells == known else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Select, bindparam, func, insert, select, update
 
 from lakewright.model.runs import StepState
 from lakewright.store.dialect import reading, writing
@@ -15,6 +15,11 @@ from lakewright.store.tables import steps
 __all__ = ["StepRecord", "Steps"]
 
 _OPEN = insert(steps).returning(steps.c.step_id)
+_CLOSE = (
+    update(steps)
+    .where(steps.c.step_id == bindparam("id"))
+    .values({name: bindparam(name) for name in ("state", "ended_at", "error", "hint")})
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Steps:
         """Record how a step ended."""
         values = {"state": state, "ended_at": now, "error": error, "hint": hint}
         with writing(self._engine, conn) as c:
-            c.execute(update(steps).where(steps.c.step_id == step_id).values(values))
+            c.execute(_CLOSE, {"id": step_id, **values})
 
     def open_steps(self, dataset: str | None = None) -> list[StepRecord]:
         """The steps without an end, oldest first; with ``dataset``, those that make it or write into it."""
