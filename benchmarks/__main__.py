@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import chain, kafka, receipts, silver, start_up
+from benchmarks import chain, kafka, memory, receipts, silver, start_up
 
 ALL = {
     "silver": silver.main,
@@ -12,6 +12,7 @@ ALL = {
     "start_up": start_up.main,
     "receipts": receipts.main,
     "kafka": kafka.main,
+    "memory": memory.main,
 }
 
 

@@ -133,6 +133,12 @@ def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # What Spark keeps for its pages, thousands of plans and tasks by default, nobody sees here: some 80 MB.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "500",
+        "spark.sql.ui.retainedExecutions": "50",
+        "spark.sql.streaming.ui.retainedQueries": "10",
         "spark.log.structuredLogging.enabled": "false",
         "spark.scheduler.mode": "FAIR",
         # Tasks of a few kilobytes: more of them than cores only costs scheduling.
