@@ -13,6 +13,7 @@ LONG = (
     "cli/test_end_to_end.py",
     "platforms/test_demo_services.py",
     "pipelines/test_streams.py",
+    "pipelines/test_skew_buffer.py",
     "patterns/data_flow/test_aligned_fan_in.py",
     "pipelines/test_scenarios.py",
     "patterns/idempotency/test_merger.py",

@@ -39,10 +39,13 @@ _HOMES = {
     "Scd2": "lakewright.patterns.idempotency.scd2",
     "Secret": "lakewright.model.secrets",
     "SingleRunner": "lakewright.patterns.data_flow.single_runner",
+    "SkewBuffer": "lakewright.patterns.storage.skew_buffer",
     "Whole": "lakewright.model.references",
     "WindowedDeduplicator": "lakewright.patterns.error_management.windowed_deduplicator",
     "join_as_of": "lakewright.patterns.data_value.static_joiner",
     "load_contract": "lakewright.model.contract_files",
+    "repartition_table": "lakewright.patterns.storage.repartition",
+    "split_by_quota": "lakewright.patterns.storage.skew_buffer",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -34,7 +34,7 @@ PIPELINE = """
     visits.source("raw", KafkaTopic("broker", "{topic}"), schema="id int, at timestamp, page string",
                   event_time="at", mode="stream", max_records=1000)
 
-    @visits.dataset(mode="stream", event_time="at", rows="preserve",
+    @visits.dataset(mode="stream", event_time="at",
                     guards_in={"raw": [DeadLetter(rules={"has_page": "page IS NOT NULL"})]})
     def paged(raw):
         return raw

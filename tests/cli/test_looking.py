@@ -137,6 +137,30 @@ def test_a_rollback_needs_yes_where_nobody_can_answer(lakewright: Lakewright, sh
     assert "hint: --dry-run shows what it would do; --yes does it." in result.stderr
 
 
+@pytest.mark.parametrize("command", [("rollback",), ("repartition",), ("stream", "rewind", "--all")])
+def test_a_wrong_name_is_told_before_anybody_is_asked(lakewright: Lakewright, shop: Path, command: tuple[str, ...]):
+    result = lakewright(*command, "raw_order")
+    assert result.exit_code == 2
+    assert "Did you mean 'raw_orders'?" in " ".join(result.stderr.split())
+    assert "--yes" not in result.stderr
+
+
+def test_a_rewind_of_what_is_no_stream_says_so_and_of_a_stream_needs_yes(lakewright: Lakewright, shop: Path):
+    assert "raw_orders: not a stream" in lakewright("stream", "rewind", "raw_orders", "--all").stderr
+    (shop / "pipelines" / "more.py").write_text(STREAM)
+    result = lakewright("stream", "rewind", "clicks", "--all")
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+
+
+STREAM = """
+from lakewright import KafkaTopic, Pipeline
+
+web = Pipeline("web", start="2026-01-01")
+web.source("clicks", KafkaTopic("broker", "clicks"), schema="id string", mode="stream")
+"""
+
+
 def test_a_rollback_shows_what_it_does(lakewright: Lakewright, shop: Path, monkeypatch: pytest.MonkeyPatch):
     calls = rollbacks(monkeypatch)
     result = lakewright("rollback", "orders", "--dry-run")
@@ -160,6 +184,24 @@ def rollbacks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(Project, "rollback", roll_back)
     return calls
+
+
+def test_a_repartition_shows_what_it_does_and_needs_yes(lakewright: Lakewright, shop: Path, monkeypatch):
+    from lakewright.pipelines.repartition import RepartitionSummary
+
+    def repartition(self: Project, name: str, *, drop: Any = (), dry_run: bool = False) -> Any:
+        return RepartitionSummary(name, ("country",), ("week",), 7, tuple(drop))
+
+    monkeypatch.setattr(Project, "repartition", repartition)
+    result = lakewright("repartition", "orders", "--dry-run", "--drop", "country")
+    assert result.exit_code == 0
+    assert "Would rewrite orders (7 rows)." in result.stderr
+    assert "laid out by: country" in result.stderr
+    assert "columns left behind: country" in result.stderr
+    refused = lakewright("repartition", "orders")
+    assert refused.exit_code == 2
+    assert "Nothing was started." in refused.stderr
+    assert json.loads(lakewright("repartition", "orders", "--yes", "--json").stdout)["done"] is True
 
 
 def test_spark_packages_knows_the_lake_of_a_target(lakewright: Lakewright, shop: Path):

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -91,6 +92,39 @@ def test_a_topic_made_anew_is_refused_and_no_record_of_it_is_skipped(project, ka
     assert shop.store.leases.held(shop._now()) == []
     assert shop.store.steps.open_steps() == []
     assert "made anew" in shop.streams()[0].problem
+
+
+def test_a_topic_made_anew_is_noticed_without_the_store_and_after_it_was_read_again(project, kafka):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1), visit(2)])
+    shop = project(visits_project(kafka, topic))
+    ok(shop.run(["raw"], at="2026-01-03"))
+
+    # What was read may be gone at the topic: only the checkpoint knows that it was.
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 2)]).values()
+    deleted.result(30)
+    shop.rebuild_store()
+    send(kafka, topic, [visit(3)])
+    ok(shop.run(["raw"], at="2026-01-03"))
+    assert ids(shop) == ["v1", "v2", "v3"]
+
+    make_anew(kafka, topic)
+    send(kafka, topic, [visit(n) for n in range(10, 15)])
+    shop.rebuild_store()
+    assert "made anew" in str(shop.run(["raw"], at="2026-01-03").errors[0])
+    with pytest.raises(InputError, match="made anew"):
+        shop.rewind("raw", to="2026-01-01")
+    assert ids(shop) == ["v1", "v2", "v3"]
+
+    # Read again as a whole, on purpose, it is the new one that counts from then on.
+    shop.rewind("raw")
+    make_anew(kafka, topic)
+    assert "made anew" in str(shop.run(["raw"], at="2026-01-03").errors[0])
+    shop.rewind("raw")
+    send(kafka, topic, [visit(20)])
+    ok(shop.run(["raw"], at="2026-01-03"))
+    assert ids(shop) == ["v20"]
 
 
 def test_a_topic_deleted_under_a_running_stream_ends_it_with_words(project, kafka):

@@ -97,6 +97,7 @@ COMMANDS = {
     "show": Entry("reading", "show", "lakewright show clean_orders --limit 5"),
     "sql": Entry("reading", "sql", 'lakewright sql "SELECT day, revenue FROM daily_revenue ORDER BY day"'),
     "rollback": Entry("rollback", "rollback", "lakewright rollback clean_orders --to 3 --dry-run"),
+    "repartition": Entry("repartition", "repartition", "lakewright repartition clean_orders --dry-run"),
     "cancel": Entry("leases", "cancel", "lakewright cancel"),
     "unlock": Entry("leases", "unlock", "lakewright unlock pipeline:orders"),
     "adopt": Entry("adopt", "adopt", "lakewright adopt /data/lake/customers --name customers"),

@@ -33,12 +33,13 @@ def rollback(
 
     The slices rolled back stay as they are until something new arrives, `run --again` or `backfill`.
     """
-    if not (dry_run or yes or screen.can_ask):
-        raise ConfigurationError(
-            f"A rollback of '{dataset}' takes rows away, and nobody is here to ask. Nothing was started.",
-            hint="--dry-run shows what it would do; --yes does it.",
-        )
     with open_project(screen) as project:
+        project.graph[dataset]  # a wrong name is told before anybody is asked
+        if not (dry_run or yes or screen.can_ask):
+            raise ConfigurationError(
+                f"A rollback of '{dataset}' takes rows away, and nobody is here to ask. Nothing was started.",
+                hint="--dry-run shows what it would do; --yes does it.",
+            )
         intended = project.rollback(dataset, to=to, dry_run=True)
         if dry_run:
             _show(screen, intended, done=False)

@@ -40,7 +40,12 @@ def show(
         screen.show_json({"streams": [asdict(one) for one in found], "error": None})
         return
     columns = ["stream", "generation", "batch", "position", "rows/s", "behind", "state", "last batch", "kept going by"]
-    screen.show(plain_table(columns, [_cells(one) for one in found]))
+    rows = [_cells(one) for one in found]
+    if any(one.buffered is not None for one in found):  # rows that wait in a skew buffer
+        columns.insert(6, "buffered")
+        for one, cells in zip(found, rows, strict=True):
+            cells.insert(6, "-" if one.buffered is None else f"{one.buffered:,}")
+    screen.show(plain_table(columns, rows))
     for one in found:
         if one.problem:
             screen.warn(f"{one.dataset}: {one.problem}")
@@ -66,14 +71,15 @@ def rewind(
     """
     if sum((to is not None, by is not None, everything)) != 1:
         raise ConfigurationError("Say where to rewind to: one of --to TIME, --by DURATION and --all.")
-    if not (dry_run or yes or screen.can_ask):
-        raise ConfigurationError(
-            f"A rewind of '{dataset}' deletes rows until they are read again, and nobody is here to ask. Nothing was "
-            "started.",
-            hint="--dry-run shows what it would do; --yes does it.",
-        )
     moment = None if everything else parse_time(to) if to is not None else utc_now() - parse_duration(by or "")
     with open_project(screen) as project:
+        project.graph.stream(dataset)  # a wrong name is told before anybody is asked
+        if not (dry_run or yes or screen.can_ask):
+            raise ConfigurationError(
+                f"A rewind of '{dataset}' deletes rows until they are read again, and nobody is here to ask. Nothing "
+                "was started.",
+                hint="--dry-run shows what it would do; --yes does it.",
+            )
         intended = project.rewind(dataset, to=moment, dry_run=True)
         if dry_run or not yes:
             _show_rewind(screen, intended, done=False)

@@ -29,10 +29,20 @@ from lakewright.connectors.kafka_client import Isolation, KafkaClient, TopicStat
 from lakewright.connectors.kafka_errors import explain_kafka_error
 from lakewright.connectors.kafka_records import MessageShape, ValueKind, offsets_json, read_ranges
 from lakewright.connectors.kafka_rewind import first_batch_since, next_offsets
-from lakewright.connectors.kafka_windows import IfLost, after, go_on, gone_of, ranges_of, share, window_of
+from lakewright.connectors.kafka_windows import (
+    IfLost,
+    after,
+    go_on,
+    gone_of,
+    origin_of,
+    ranges_of,
+    refuse_anew,
+    share,
+    window_of,
+)
 from lakewright.errors import ConfigurationError, InputError, LakewrightError
 from lakewright.model.arrivals import Arrival, Window
-from lakewright.model.columns import SYSTEM_PREFIX
+from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN, SYSTEM_PREFIX
 from lakewright.model.protocols import Found, SourceContext
 from lakewright.model.times import parse_time
 
@@ -94,6 +104,11 @@ class KafkaTopic:
     def repeatable(self) -> bool:
         """Yes, as long as the topic holds the offsets."""
         return True
+
+    @property
+    def place_columns(self) -> tuple[str, str]:
+        """The columns that tell a record's partition, and its place there."""
+        return PARTITION_COLUMN, OFFSET_COLUMN
 
     def look(self, ctx: SourceContext) -> Found | None:
         """The offsets since the last arrival; None where there are none. Reads no message."""
@@ -177,6 +192,14 @@ class KafkaTopic:
         client = self._client(ctx)
         state = client.state(self.topic, self.isolation)
         return window_of(state, {p: (at, at) for p, at in self._first(client, state).items()})
+
+    def origin(self, start: Window) -> Window:
+        """Of which topic a stream's beginning is: what each of its commits tells, should the store be lost."""
+        return origin_of(start)
+
+    def refuse_anew(self, ctx: SourceContext, start: Window) -> None:
+        """Refuse where the topic was made anew since ``start`` was noted."""
+        refuse_anew(ctx.dataset, start["topic_id"], self._client(ctx).state(self.topic, self.isolation))
 
     def end(self, ctx: SourceContext) -> Window:
         """Where the topic ends now."""

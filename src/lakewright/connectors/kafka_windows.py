@@ -14,10 +14,11 @@ from lakewright.errors import InputError
 from lakewright.model.arrivals import JsonValue, Window
 from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN
 
-__all__ = ["IfLost", "after", "go_on", "gone_of", "ranges_of", "share", "window_of"]
+__all__ = ["IfLost", "after", "go_on", "gone_of", "origin_of", "ranges_of", "refuse_anew", "share", "window_of"]
 
 Ranges = Mapping[int, tuple[int, int]]
 IfLost = Literal["fail", "go on"]
+_NOWHERE: Mapping[int, int] = {}
 _NEW_NAME = "Declare the source under a new name to take the new topic from its beginning."
 
 
@@ -37,6 +38,15 @@ def ranges_of(window: Window) -> dict[int, tuple[int, int]]:
     """The offsets of a recorded window by partition."""
     partitions = cast(dict[str, list[int]], window["partitions"])
     return {int(partition): (first, end) for partition, (first, end) in partitions.items()}
+
+
+def origin_of(window: Window) -> Window:
+    """Of which topic a window is, without its places.
+
+    >>> origin_of({"topic": "visits", "topic_id": "x1", "partitions": {"0": [17, 17]}})
+    {'topic': 'visits', 'topic_id': 'x1', 'partitions': {}}
+    """
+    return {"topic": window["topic"], "topic_id": window["topic_id"], "partitions": {}}
 
 
 def after(window: Window) -> str:
@@ -62,11 +72,7 @@ def go_on(
 
     ``ends`` are the true ends of the partitions, open transactions included. A new partition begins at its beginning.
     """
-    if topic_id != state.id or not positions.keys() <= state.low.keys():
-        raise InputError(
-            f"{who}: the topic '{state.topic}' was deleted and made anew since it was last read. Nothing was read.",
-            hint=_NEW_NAME,
-        )
+    refuse_anew(who, topic_id, state, positions)
     for partition, position in sorted(positions.items()):
         if position > ends[partition]:
             raise InputError(
@@ -86,6 +92,15 @@ def go_on(
         )
     starts = {p: max(positions.get(p, low), low) for p, low in state.low.items()}
     return starts, lost
+
+
+def refuse_anew(who: str, topic_id: object, state: TopicState, positions: Mapping[int, int] = _NOWHERE) -> None:
+    """Refuse a topic that is not the one that was read: its offsets mean other records."""
+    if topic_id != state.id or not positions.keys() <= state.low.keys():
+        raise InputError(
+            f"{who}: the topic '{state.topic}' was deleted and made anew since it was last read. Nothing was read.",
+            hint=_NEW_NAME,
+        )
 
 
 def gone_of(window: Window, state: TopicState, ends: Mapping[int, int]) -> list[str]:

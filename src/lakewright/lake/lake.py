@@ -133,6 +133,10 @@ class Lake:
         """This thread's own child session: identities are session settings, so no two threads share one."""
         return self._sessions.mine()
 
+    def session_apart(self, name: str) -> SparkSession:
+        """A session for the query of a stream, which goes on beside this thread and is no other writer's."""
+        return self._sessions.apart(name)
+
     def lend(self, session: SparkSession) -> AbstractContextManager[None]:
         """Let this thread read and write in a session that somebody else made: that of a micro-batch."""
         return self._sessions.lend(session)

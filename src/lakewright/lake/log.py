@@ -76,6 +76,11 @@ class DeltaLog:
         declared = self._metadata()
         return {} if declared is None else dict(declared.get("configuration") or {})
 
+    def partition_columns(self) -> tuple[str, ...] | None:
+        """The columns by which the table is laid out now; None where the files at hand do not tell."""
+        declared = self._metadata()
+        return None if declared is None else tuple(declared.get("partitionColumns") or ())
+
     def _metadata(self) -> dict[str, Any] | None:
         """The newest declaration of the table; only commits since the last look are read."""
         oldest, newest = self.bounds()

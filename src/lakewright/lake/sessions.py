@@ -62,6 +62,7 @@ class ChildSessions:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._children: list[tuple[threading.Thread, SparkSession]] = []
+        self._apart: dict[str, SparkSession] = {}
         self._remote: _Remote | None = None
         _EVERYBODY.add(self)
 
@@ -72,6 +73,22 @@ class ChildSessions:
             child = self._make()
             self._local.session = child
             self._keep(child)
+        return child
+
+    def apart(self, name: str) -> SparkSession:
+        """A child for a query that goes on beside this thread; the last one of the same name has ended, and goes.
+
+        Over Connect its micro-batches run in the very session that started it, with that one's settings: nobody else
+        may write there. In classic mode a query has a copy of its own anyway.
+        """
+        if not _is_remote(self.mine()):
+            return self.mine()
+        child = self._make()
+        with self._lock:
+            last = self._apart.pop(name, None)
+            self._apart[name] = child
+        if last is not None:
+            _release(last)
         return child
 
     @contextmanager
@@ -110,9 +127,10 @@ class ChildSessions:
     def close(self) -> None:
         """Let go of all children."""
         with self._lock:
-            children, self._children = self._children, []
+            children = [*(child for _, child in self._children), *self._apart.values()]
+            self._children, self._apart = [], {}
         self._local = threading.local()
-        for _, child in children:
+        for child in children:
             _release(child)
 
     def _make(self) -> SparkSession:

@@ -122,6 +122,15 @@ class AttemptTable:
 
         return self._commit(write)
 
+    def rewrite(self, frame: DataFrame, *, partition_by: Sequence[str]) -> Commit | None:
+        """Runs a job that replaces all rows and the layout by the frame's; None where Delta skipped it."""
+
+        def write() -> None:
+            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.partitionBy(*partition_by).save(self._path)
+
+        return self._commit(write)
+
     def delete(self, where: str) -> Commit | None:
         """Runs a job that deletes rows; an empty commit holds the receipt where there were none."""
 

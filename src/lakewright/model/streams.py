@@ -2,7 +2,8 @@
 
 A stream reads on where its checkpoint says. Whoever makes it read from another place begins a new *generation*: a
 checkpoint of its own, and other names for its transactions, so that nothing of the old one is taken for the new one.
-A micro-batch is the arrival that generation and batch number tell.
+A micro-batch is the arrival that its generation and its place there tell. The place is Spark's number, plus the batches
+before it that were not Spark's: those that only delivered what had waited in a skew buffer.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ _BATCHES = 1_000_000_000
 """More micro-batches than a generation can have: one per second for thirty years."""
 
 
-def batch_number(generation: int, batch: int) -> int:
+def batch_number(generation: int, place: int) -> int:
     """The arrival number of a micro-batch: rising, and above any arrival that was taken without a stream.
 
     >>> batch_number(1, 17)
     1000000017
     """
-    return generation * _BATCHES + batch
+    return generation * _BATCHES + place
 
 
 def batch_of(number: int) -> tuple[int, int] | None:
-    """Generation and batch of an arrival, or None where no stream took it.
+    """Generation and place of an arrival, or None where no stream took it.
 
     >>> batch_of(1000000017)
     (1, 17)

@@ -22,8 +22,16 @@ from lakewright.model.times import GRIDS, Grid, parse_time
 from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
+from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
-from lakewright.pipelines.options import NO_START, as_length, check_closing, check_mode, check_options
+from lakewright.pipelines.options import (
+    NO_START,
+    as_length,
+    check_closing,
+    check_mode,
+    check_options,
+    checked_skew_buffer,
+)
 from lakewright.pipelines.outside import check_destination
 
 if TYPE_CHECKING:
@@ -82,6 +90,7 @@ class Pipeline:
         mode: Mode = "batch",
         every: str | None = None,
         max_records: int | None = None,
+        skew_buffer: SkewBuffer | None = None,
         layer: str = "bronze",
         contract: Contract | None = None,
         tags: Sequence[str] = (),
@@ -94,6 +103,7 @@ class Pipeline:
 
         Event times before ``start`` (the pipeline's, where none is given) count as unusable. With ``mode="stream"``
         each micro-batch is an arrival, of at most ``max_records``; a continuous run looks for one ``every`` so often.
+        ``skew_buffer`` bounds what one partition may have of it; the surplus comes with later ones.
         """
         place = _caller()
         if not hasattr(source, "look"):
@@ -116,6 +126,7 @@ class Pipeline:
             mode=mode,
             every=every,
             max_records=max_records,
+            skew_buffer=skew_buffer,
             contract=contract,
             tags=tuple(tags),
             owner=owner,
@@ -144,6 +155,7 @@ class Pipeline:
         mode: Mode = "batch",
         every: str | None = None,
         max_records: int | None = None,
+        skew_buffer: SkewBuffer | None = None,
         writer: Writer | None = None,
         into: Destination | None = None,
         event_time: str | None = None,
@@ -179,6 +191,7 @@ class Pipeline:
             mode=mode,
             every=every,
             max_records=max_records,
+            skew_buffer=skew_buffer,
             writer=writer,
             into=into,
             event_time=event_time or (contract.event_time if contract else None),
@@ -238,6 +251,7 @@ class Pipeline:
         if not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
         stream = check_mode(name, options)
+        options["skew_buffer"] = checked_skew_buffer(name, options)
         writer = options.pop("writer", None) or (None if options.get("source") or stream else DataOverwrite())
         if writer is not None and not hasattr(writer, "publish"):
             raise ConfigurationError(f"{name}: {writer!r} is no writer. Use DataOverwrite() or Merger(keys=[...]).")

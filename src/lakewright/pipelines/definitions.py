@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from lakewright.patterns.data_flow.single_runner import SingleRunner
     from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
+    from lakewright.patterns.storage.skew_buffer import SkewBuffer
 
 __all__ = [
     "Closes",
@@ -125,6 +126,8 @@ class Dataset:
     """How often a stream looks for something new while it runs continuously."""
     max_records: int | None = None
     """At most so many records in one micro-batch."""
+    skew_buffer: SkewBuffer | None = None
+    """At most so many rows of one partition in one micro-batch of a stream; its columns are filled in."""
     own_start: datetime | None = None
     valid_from: str | None = None
     valid_to: str | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from lakewright.errors import DefinitionError, UnknownNameError, did_you_mean
+from lakewright.errors import ConfigurationError, DefinitionError, UnknownNameError, did_you_mean
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice, Whole
 from lakewright.model.times import Grid, finest
 from lakewright.pipelines.definitions import Dataset, Input, Slicing
@@ -43,6 +43,13 @@ class Graph:
         if name not in self.datasets:
             raise UnknownNameError("dataset", name, self.datasets)
         return self.datasets[name]
+
+    def stream(self, name: str) -> Dataset:
+        """The stream of this name; refused where there is none, or it is something else."""
+        dataset = self[name]
+        if not dataset.is_stream:
+            raise ConfigurationError(f'{name}: not a stream. Declare one with mode="stream".')
+        return dataset
 
     def upstream(self, name: str) -> set[str]:
         """The datasets that a dataset reads directly."""
@@ -276,6 +283,13 @@ class Graph:
                 f"{dataset.name} is a stream, which has no slices: {other[0].parameter} cannot be read by "
                 f"{type(other[0].reference).__name__}().",
                 hint="Read it whole, or as of a column.",
+            )
+        if dataset.skew_buffer is not None and self.reads_changes(dataset):
+            raise self._complaint(
+                dataset,
+                f"{dataset.name} follows the changes of {followed[0].dataset}, of which a skew_buffer would let "
+                "newer ones overtake older ones.",
+                hint="Leave skew_buffer out, or the writer: then rows are only added.",
             )
         above = self.datasets.get(followed[0].dataset)
         if dataset.writer is None and (above is None or not above.appends):

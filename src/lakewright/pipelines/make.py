@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakewright.errors import InputError, LakewrightError, LimitExceeded, StepFailed, TargetError
+from lakewright.errors import InputError, LakewrightError, LimitExceeded, SchemaChangeError, StepFailed, TargetError
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error
 from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
 from lakewright.lake.tables import AttemptTable
+from lakewright.model.columns import business_columns
 from lakewright.model.contracts import check_frame, refuse_nulls
 from lakewright.model.protocols import WriteContext, Writer
 from lakewright.model.receipts import Commit, Counters, Receipt
@@ -113,6 +114,8 @@ def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) 
 
 def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame]:
     """Call the step and check what comes back."""
+    from pyspark.sql import DataFrame  # the one class of both engines; a project file is read without Spark
+
     dataset = current.dataset
     if dataset.sql is not None:
         return {dataset.name: _query(current, inputs)}
@@ -141,7 +144,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
             f"but declares {', '.join(sorted(wanted))}."
         )
     for name, frame in frames.items():
-        if not hasattr(frame, "write") or not hasattr(frame, "schema"):
+        if not isinstance(frame, DataFrame):
             raise StepFailed(
                 f"{dataset.place}: {dataset.name} returned {type(frame).__name__} for {name}, not a DataFrame.",
                 hint="Does the function end with `return`?" if frame is None else None,
@@ -205,6 +208,7 @@ def publish(
     name: str,
 ) -> Commit:
     frame, partitions = _lay_out(current, frame, writer, layout, name)
+    _refuse_other_layout(current, table, partitions, name)
     if name in current.shop.lake.outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
     else:
@@ -250,7 +254,7 @@ def _lay_out(
     if not writer.replaces_slice or current.slice.kind in ("whole", "key"):
         return frame, partitions
     if current.slice.kind == "arrival":
-        marked = frame.withColumn(ARRIVAL_COLUMN, F.expr(f"{current.slice.number}L"))
+        marked = frame.withColumn(ARRIVAL_COLUMN, F.lit(current.slice.number).cast("long"))
         return marked, (ARRIVAL_COLUMN, *partitions)
     dataset = current.dataset
     columns = frame.columns
@@ -261,6 +265,21 @@ def _lay_out(
         )
     checked = frame.withColumn(dataset.event_time, time_within(frame, dataset.event_time, current.slice))
     return checked.withColumn(EVENT_COLUMN, F.lit(current.slice.value)), (EVENT_COLUMN, *partitions)
+
+
+def _refuse_other_layout(current: Attempt, table: AttemptTable, partitions: tuple[str, ...], name: str) -> None:
+    """Refuse a layout that was declared anew since the table was made: Delta cannot change it by a write."""
+    if not partitions or name in current.shop.lake.outside:
+        return
+    laid_out = table.log.partition_columns()
+    if laid_out is None or laid_out == partitions:
+        return
+    now, then = (", ".join(business_columns(names)) or "no column" for names in (partitions, laid_out))
+    raise SchemaChangeError(
+        f"{current.dataset.place}: {name} is laid out by {then}, and declares {now}. Nothing was written.",
+        hint="Give the new layout a new name"
+        + (f", or rewrite the table: `lakewright repartition {name}`." if name == current.dataset.name else "."),
+    )
 
 
 def _account(dataset: Dataset, inputs: list[InputFrame], rejected: Mapping[str, int], commit: Commit) -> Counters:

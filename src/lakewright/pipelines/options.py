@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, get_args
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.times import parse_duration, parse_time
+from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.definitions import Closes, Mode, Place, Settings
 
-__all__ = ["NO_START", "as_length", "check_closing", "check_mode", "check_options"]
+__all__ = ["NO_START", "as_length", "check_closing", "check_mode", "check_options", "checked_skew_buffer"]
 
 NO_START = "1970-01-01"
 """The start of a pipeline that names none."""
@@ -101,7 +103,43 @@ def check_mode(name: str, options: Mapping[str, Any]) -> bool:
             f"{name}: a stream that merges has no slices of event time. Leave event_time out; whoever reads it reads "
             "it whole.",
         )
+    if options.get("rows") == "preserve":
+        raise ConfigurationError(
+            f'{name}: rows="preserve" cannot be checked on a stream: no log tells how many rows a micro-batch held, '
+            "and to count them would be a job of its own for each.",
+            hint='Leave rows out, or declare the step without mode="stream", where it is checked.',
+        )
     for option in ("outputs", "into", "sql", "late", "expect_within"):
         if options.get(option):
             raise ConfigurationError(f"{name}: a stream cannot have '{option}'.")
     return True
+
+
+def checked_skew_buffer(name: str, options: Mapping[str, Any]) -> SkewBuffer | None:
+    """The skew buffer of a stream with its columns filled in, or None; refused where it cannot mean anything."""
+    given, source = options.get("skew_buffer"), options.get("source")
+    if given is None:
+        return None
+    if not isinstance(given, SkewBuffer):
+        raise ConfigurationError(f"{name}: skew_buffer is a SkewBuffer(quota=...), not {given!r}.")
+    if options.get("mode", "batch") != "stream":
+        raise ConfigurationError(
+            f'{name}: skew_buffer bounds the micro-batches of a stream; mode="stream" is missing.',
+        )
+    if source is None:
+        if given.by is None or given.order is None:
+            raise ConfigurationError(
+                f"{name} follows another dataset: its skew_buffer must say by which columns rows lie in partitions, "
+                "and in which order they come.",
+                hint=f'SkewBuffer(quota={given.quota}, by="country", order="event_time")',
+            )
+        return given
+    place = getattr(source, "place_columns", None)
+    if place is None:
+        raise ConfigurationError(f"{name}: {type(source).__name__} has no partitions, so skew_buffer says nothing.")
+    if given.by is not None or given.order is not None:
+        raise ConfigurationError(
+            f"{name}: the skew_buffer of {type(source).__name__} goes by its partitions and offsets, or else the "
+            "stream could not be rewound. Leave by and order out.",
+        )
+    return replace(given, by=(place[0],), order=(place[1],))

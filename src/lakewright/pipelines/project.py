@@ -32,6 +32,7 @@ from lakewright.pipelines.planning import Plan, plan_backfill, plan_run
 from lakewright.pipelines.progress import Listener, Note, RunSummary
 from lakewright.pipelines.rebuild import RebuildSummary, rebuild_store
 from lakewright.pipelines.recover import recover_dead_steps
+from lakewright.pipelines.repartition import RepartitionSummary, lay_out_anew
 from lakewright.pipelines.rollback import RollbackSummary, roll_back, undo_stale_restores
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
@@ -386,7 +387,7 @@ class Project:
 
     def rewind(self, name: str, *, to: str | date | datetime | None = None, dry_run: bool = False) -> RewindSummary:
         """Let a stream read again from a time on (without one: from its beginning); the next run reads."""
-        (dataset,) = self._streams([name])
+        dataset = self.graph.stream(name)
         with self._exclusive([]) as shop:
             recover_dead_steps(shop)
             return rewind_stream(shop, dataset, to=None if to is None else parse_time(to), dry_run=dry_run)
@@ -412,6 +413,13 @@ class Project:
                 )
             recover_dead_steps(shop)
             return roll_back(shop, dataset, to=to, dry_run=dry_run)
+
+    def repartition(self, name: str, *, drop: Sequence[str] = (), dry_run: bool = False) -> RepartitionSummary:
+        """Lay a dataset's table out by the partition columns that it declares now; its rows stay as they are."""
+        dataset = self.graph[name]
+        with self._exclusive([dataset.pipeline]) as shop:
+            recover_dead_steps(shop)
+            return lay_out_anew(shop, dataset, drop=drop, dry_run=dry_run)
 
     def forget_arrival(self, name: str, number: int) -> None:
         """Give up a recorded arrival that can no longer be read: it counts as settled, without rows."""

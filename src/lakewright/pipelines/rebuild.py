@@ -6,13 +6,14 @@ the counters that only rode on a write: those are shown as unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakewright.lake.lake import Lake
 from lakewright.lake.windows import load_window
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
+from lakewright.model.streams import Generation
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.settle import complete_receipt
@@ -107,20 +108,22 @@ def _arrivals(graph: Graph, lake: Lake, store: Store, name: str) -> int:
 
 def _generations(shop: Workshop, name: str) -> None:
     """The generations of a stream's checkpoint; how far the newest is, its next run tells."""
+    begun: dict[int, Generation] = {}
     for commit in shop.lake.log(name).commits():
         identity = Identity.from_json(commit.metadata)
         told = {} if identity is None else identity.details
         number = told.get("rewind", told.get("generation"))
-        if identity is not None and isinstance(number, int) and identity.kind != "fence":
-            start = told.get("start")
-            shop.store.streams.begin(
-                name,
-                number=number,
-                start=start if isinstance(start, dict) else None,
-                first=Slice.parse(identity.slice_id).number if identity.kind == "rewind" else None,
-                run_id=identity.run_id,
-                now=commit.committed_at,
-            )
+        if identity is None or not isinstance(number, int) or identity.kind == "fence":
+            continue
+        # Once it has read, its checkpoint tells where it goes on; of which topic, its commits tell.
+        start = told.get("origin", told.get("start"))
+        first = Slice.parse(identity.slice_id).number if identity.kind == "rewind" else None
+        known = begun.get(number, Generation(name, number, commit.committed_at, None, first, identity.run_id))
+        begun[number] = replace(known, start=start) if isinstance(start, dict) else known
+    for one in begun.values():
+        shop.store.streams.begin(
+            name, number=one.number, start=one.start, first=one.first, run_id=one.run_id, now=one.recorded_at
+        )
 
 
 def _data_receipts(store: Store, name: str) -> list[Receipt]:

@@ -45,11 +45,10 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
     rows = shop.lake.read(dataset.name, version=commit.version, system_columns=True).where(
         f"{slice_.predicate()} AND {EVENT_COLUMN} IS NULL"
     )
-    reason = (
-        F.when(F.col(RAW_COLUMN) == "", F.lit(NO_VALUE))
-        .when(F.col(RAW_COLUMN).isNotNull(), F.lit(UNREADABLE))
-        .otherwise(F.lit(NO_EVENT_TIME))
-    )
+    reason = F.lit(NO_EVENT_TIME)
+    if RAW_COLUMN in rows.columns:  # a step that follows a stream has rows, not records
+        raw = F.col(RAW_COLUMN)
+        reason = F.when(raw == "", F.lit(NO_VALUE)).when(raw.isNotNull(), F.lit(UNREADABLE)).otherwise(reason)
     side_identity = identity.as_part("dead_letters")
     letters = dead_letter_rows(
         rows,

@@ -110,7 +110,7 @@ def _read(current: Attempt, arrival: Arrival) -> DataFrame:
     frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=schema, ctx=context)
     end = arrival.recorded_at + timedelta(days=1)
     marked = with_event_cell(frame, dataset, shop.graph.cell_grid(dataset.name), end=end)
-    return marked.withColumn(ARRIVAL_COLUMN, F.expr(f"{arrival.number}L"))
+    return marked.withColumn(ARRIVAL_COLUMN, F.lit(arrival.number).cast("long"))
 
 
 def as_schema(shop: Workshop, dataset: Dataset) -> StructType | None:

@@ -12,6 +12,7 @@ from lakewright.errors import LeaseHeldError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS
+from lakewright.model.arrivals import Window
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Receipt
@@ -112,6 +113,8 @@ class Attempt:
     step_id: int
     number_of_attempt: int
     inputs: dict[str, int] = field(default_factory=dict)
+    origin: Window | None = None
+    """Of a stream of a source: what that source is, which every micro-batch tells in its commit."""
 
     def identity(self, **details: object) -> Identity:
         """Who writes: complete once the inputs are pinned."""

@@ -9,15 +9,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.patterns.delta import live_files, table
 
-from lakewright.errors import ConfigurationError, InputError, LimitExceeded, MissingColumnsError
+from lakewright.errors import ConfigurationError, InputError, LimitExceeded, MissingColumnsError, TargetError
+from lakewright.patterns.storage import repartition
 from lakewright.patterns.storage.horizontal_partitioner import (
     HorizontalPartitioner,
     list_partitions,
+    partition_rows,
     write_partitioned,
 )
+from lakewright.patterns.storage.repartition import repartition_table
 
 BY_DAY = HorizontalPartitioner(by=["day"], derive={"day": "to_date(at)"})
 BY_LOAD = HorizontalPartitioner(by=["load_date"])
+BY_COUNTRY = HorizontalPartitioner(by=["country"])
 
 
 def visits(spark: SparkSession, *found: tuple[str, str | None]) -> DataFrame:
@@ -153,3 +157,26 @@ def test_a_wrong_layout_or_call_is_refused(spark: SparkSession, path: str) -> No
     one.write.format("delta").save(path)
     with pytest.raises(ConfigurationError, match="no partitions"):
         list_partitions(spark, path)
+
+
+def test_a_table_is_laid_out_by_other_columns_with_the_same_rows(spark: SparkSession, path: str, monkeypatch) -> None:
+    visits = spark.createDataFrame([("v1", "FR", 1), ("v2", "DE", 2)], "visit string, country string, day int")
+    visits.write.format("delta").partitionBy("country").save(path)
+
+    done = repartition_table(spark, path, layout=HorizontalPartitioner(by=["day"]))
+
+    assert (done.before, done.after, done.rows, done.version) == (("country",), ("day",), 2, 1)
+    assert [found.values for found in list_partitions(spark, path)] == [{"day": 1}, {"day": 2}]
+    assert sorted(spark.read.format("delta").load(path).collect()) == sorted(visits.collect())
+    with pytest.raises(ConfigurationError, match="no Delta table"):
+        repartition_table(spark, f"{path}_nowhere", layout=BY_LOAD)
+
+    def meanwhile(frame: DataFrame, **options: object) -> DataFrame:
+        visits.write.format("delta").mode("append").save(path)
+        return partition_rows(frame, layout=BY_COUNTRY)
+
+    monkeypatch.setattr(repartition, "partition_rows", meanwhile)
+    with pytest.raises(TargetError, match="put back"):
+        repartition_table(spark, path, layout=BY_COUNTRY)
+    assert spark.read.format("delta").load(path).count() == 4
+    assert [found.values for found in list_partitions(spark, path)] == [{"day": 1}, {"day": 2}]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "last_commit", "partition_columns", "table_exists"]
+__all__ = ["DeltaPath", "last_commit", "newest_version", "partition_columns", "table_exists"]
 
 _NO_TABLE = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
 
@@ -82,6 +82,13 @@ def partition_columns(spark: SparkSession, path: str) -> tuple[str, ...]:
     """The columns that a table is partitioned by."""
     row = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("partitionColumns").first()
     return tuple(row[0]) if row is not None else ()
+
+
+def newest_version(spark: SparkSession, path: str) -> int:
+    """The version that a table is at."""
+    row = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").select("version").first()
+    assert row is not None
+    return int(row[0])
 
 
 def last_commit(spark: SparkSession, path: str) -> Commit | None:

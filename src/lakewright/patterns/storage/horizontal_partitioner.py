@@ -11,6 +11,7 @@ Consequences:
     - Changing the columns means rewriting the table.
     - Partitioned by event time, one run may write several partitions: late rows go where they belong. A
       partition that is replaced holds only what the last write brought, so late rows alone are *added*.
+    - One partition with most of a stream's rows holds the others up: give it a quota (``SkewBuffer``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, InputError, LimitExceeded, MissingColumnsError
 from lakewright.patterns.storage.partitions import Partition, list_partitions
+from lakewright.patterns.storage.skew_buffer import QuotaSplit, SkewBuffer, split_by_quota
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,10 +31,13 @@ if TYPE_CHECKING:
 __all__ = [
     "HorizontalPartitioner",
     "Partition",
+    "QuotaSplit",
+    "SkewBuffer",
     "explain_null_partition",
     "list_partitions",
     "partition_rows",
     "refuse_too_many_partitions",
+    "split_by_quota",
     "write_partitioned",
 ]
 

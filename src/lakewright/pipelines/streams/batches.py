@@ -3,12 +3,13 @@
 Guarantee:
     A micro-batch is one commit, named by the generation of the checkpoint and the number of the batch. Spark repeats
     the last batch after a crash with the same records; Delta then skips the commit. Rows that guards set aside are
-    committed before it, under the same name.
+    committed before it, under the same name; so is the surplus of partitions above their quota (``skew``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import TargetError
@@ -24,12 +25,15 @@ from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
 from lakewright.pipelines.make import call_step, check_result, publish, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.changes import apply_to_images
+from lakewright.pipelines.streams.skew import Standing, is_delivered, within_quota
 from lakewright.pipelines.workshop import Attempt
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ["BatchAttempt", "do_batch"]
+__all__ = ["BatchAttempt", "deliver", "do_batch"]
+
+_NO_BUFFER = Standing()
 
 
 @dataclass
@@ -38,12 +42,21 @@ class BatchAttempt(Attempt):
 
     generation: int = 0
     batch: int = 0
+    """Its place in the generation: Spark's number, unless batches of a skew buffer alone came before it."""
+    drains: int = 0
+    """How many of those there were, itself included."""
+    drain: bool = False
+    """Whether it is one of them."""
 
     def identity(self, **details: object) -> Identity:
+        if self.drain:
+            details["drain"] = True
+        if self.origin is not None:
+            details["origin"] = dict(self.origin)
         return super().identity(generation=self.generation, batch=self.batch, **details)
 
     @classmethod
-    def of(cls, current: Attempt, generation: int, batch: int) -> BatchAttempt:
+    def of(cls, current: Attempt, generation: int, batch: int, *, drains: int = 0, drain: bool = False) -> BatchAttempt:
         return cls(
             shop=current.shop,
             dataset=current.dataset,
@@ -52,20 +65,33 @@ class BatchAttempt(Attempt):
             grant=current.grant,
             step_id=current.step_id,
             number_of_attempt=current.number_of_attempt,
+            origin=current.origin,
             generation=generation,
             batch=batch,
+            drains=drains,
+            drain=drain,
         )
 
 
-def do_batch(current: Attempt, generation: int, rows: DataFrame, batch: int) -> None:
-    """Runs the jobs of one micro-batch, in its own session."""
-    attempt = BatchAttempt.of(current, generation, batch)
-    with attempt.shop.lake.lend(rows.sparkSession):
-        if attempt.dataset.is_source:
-            _append(attempt, rows, partition_by=(DAY_COLUMN, EVENT_COLUMN))
-        else:
-            _make(attempt, rows)
+def do_batch(current: Attempt, generation: int, rows: DataFrame, batch: int, standing: Standing = _NO_BUFFER) -> None:
+    """Runs the jobs of one micro-batch, in its own session; ``batch`` is Spark's number."""
+    attempt = BatchAttempt.of(current, generation, batch + standing.drains, drains=standing.drains)
+    lake = attempt.shop.lake
+    with lake.lend(rows.sparkSession):
+        if not standing.in_use:
+            deliver(attempt, rows)
+        elif not is_delivered(lake, attempt.dataset.name, generation, attempt.batch):
+            with within_quota(attempt, rows) as within:
+                deliver(attempt, within)
     failpoint("batch_done")
+
+
+def deliver(attempt: BatchAttempt, rows: DataFrame) -> None:
+    """Runs the jobs that bring rows into the dataset, in one commit."""
+    if attempt.dataset.is_source:
+        _append(attempt, _marked(attempt, rows), partition_by=(DAY_COLUMN, EVENT_COLUMN))
+    else:
+        _make(attempt, rows)
 
 
 def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
@@ -100,9 +126,21 @@ def _streamed(attempt: BatchAttempt, rows: DataFrame) -> InputFrame:
     return judged_input(attempt, given, SameSlice(), rows, rows.columns, rows.count() if counts else None, None)
 
 
-def _append(attempt: BatchAttempt, rows: DataFrame, *, partition_by: tuple[str, ...]) -> None:
+def _marked(attempt: BatchAttempt, records: DataFrame) -> DataFrame:
+    """The records of a source with their event cell, and the day on which they came.
+
+    By this clock, also when the micro-batch is repeated: then either nothing of it is there, or it is skipped. Times up
+    to a day ahead can be used, and up to the full hour after: within an hour Spark compiles the same code once.
+    """
     from pyspark.sql import functions as F
 
+    dataset, now = attempt.dataset, attempt.shop.now()
+    end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=25)
+    cells = with_event_cell(records, dataset, attempt.shop.graph.cell_grid(dataset.name), end=end)
+    return cells.withColumn(DAY_COLUMN, F.lit(now.date()))
+
+
+def _append(attempt: BatchAttempt, rows: DataFrame, *, partition_by: tuple[str, ...]) -> None:
     dataset, shop = attempt.dataset, attempt.shop
     table = shop.lake.open(
         dataset.name,
@@ -110,8 +148,19 @@ def _append(attempt: BatchAttempt, rows: DataFrame, *, partition_by: tuple[str, 
         properties=properties_of(shop.graph, dataset),
         still_mine=attempt.still_mine,
     )
-    marked = rows.withColumn(ARRIVAL_COLUMN, F.expr(f"{attempt.slice.number}L"))
+    marked = rows.withColumn(ARRIVAL_COLUMN, _same_for_all(attempt.slice.number))
     if table.append(fit_to_table(marked, table, dataset=dataset.name), partition_by=partition_by) is not None:
         return
     if not table.exists():
         raise TargetError(f"{dataset.name}: the micro-batch {attempt.batch} left no commit.")
+
+
+def _same_for_all(number: int) -> Column:
+    """A number on every row that is no part of the code that Spark compiles.
+
+    Spark writes a number into its generated code: one that changes with every micro-batch has it compiled anew each
+    time, for 60 ms. An array is handed over as a value; the place in it is unknown to the optimizer, and always 0.
+    """
+    from pyspark.sql import functions as F
+
+    return F.array(F.lit(number).cast("long"))[F.pmod(F.spark_partition_id(), F.lit(1))]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import DAY_COLUMN
 from lakewright.model.slices import EVENT_COLUMN
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.events import with_event_cell
 from lakewright.pipelines.take import as_schema, source_context
 from lakewright.pipelines.workshop import Workshop
 
@@ -27,24 +25,16 @@ def stream_frame(shop: Workshop, dataset: Dataset, generation: Generation) -> Da
 
 
 def _records(shop: Workshop, dataset: Dataset, generation: Generation) -> DataFrame:
-    from pyspark.sql import functions as F
-
     source: Any = dataset.source
-    frame = cast(
-        "DataFrame",
-        source.stream(
-            spark=shop.lake.session(),
-            schema=as_schema(shop, dataset),
-            ctx=source_context(shop, dataset),
-            start=generation.start,
-            reached=None if generation.progress is None else generation.progress.offsets,
-            max_records=dataset.max_records,
-        ),
+    frame = source.stream(
+        spark=shop.lake.session(),
+        schema=as_schema(shop, dataset),
+        ctx=source_context(shop, dataset),
+        start=generation.start,
+        reached=None if generation.progress is None else generation.progress.offsets,
+        max_records=dataset.max_records,
     )
-    # In a stream this is the time at which the micro-batch began, which its checkpoint holds: a repeat gives the same.
-    began = F.current_timestamp()
-    marked = with_event_cell(frame, dataset, shop.graph.cell_grid(dataset.name), end=began + F.expr("INTERVAL 1 DAY"))
-    return marked.withColumn(DAY_COLUMN, F.to_date(began))
+    return cast("DataFrame", frame)
 
 
 def _rows_of_input(shop: Workshop, dataset: Dataset) -> DataFrame:

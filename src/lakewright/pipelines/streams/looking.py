@@ -9,6 +9,7 @@ from lakewright.errors import LakewrightError
 from lakewright.model.streams import Progress
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.news import behind, kept_going_by
+from lakewright.pipelines.streams.skew import last_kept
 from lakewright.pipelines.workshop import Workshop
 
 __all__ = ["StreamState", "states_of"]
@@ -26,6 +27,8 @@ class StreamState:
     behind: int | None
     """Records of a source, or versions of a table, that it has not read; None is unknown."""
     problem: str = ""
+    buffered: int | None = None
+    """Rows that wait in its skew buffer; None: it has none."""
 
 
 def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
@@ -34,7 +37,10 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
     for dataset in datasets:
         generation = shop.store.streams.current(dataset.name)
         lag, problem = None, ""
+        buffered = None if dataset.skew_buffer is None else 0
         if generation is not None:
+            if (kept := last_kept(shop.lake, dataset.name, generation.number)) is not None:
+                buffered = kept.rows
             try:
                 lag = behind(shop, dataset, generation)
             except LakewrightError as error:
@@ -47,6 +53,7 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
                 None if generation is None else generation.progress,
                 lag,
                 problem,
+                buffered,
             )
         )
     return found

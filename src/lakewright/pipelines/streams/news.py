@@ -8,6 +8,7 @@ from typing import Any
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.rewind import was_restored
+from lakewright.pipelines.streams.skew import last_kept
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Workshop
 from lakewright.store import WHOLE_DATASET
@@ -37,7 +38,10 @@ def news_of(shop: Workshop, dataset: Dataset) -> str:
     if count is None:
         return "whatever is new"
     noun = "record" if dataset.is_source else "version"
-    return f"{count:,} new {noun}{'s' if count != 1 else ''}" if count else ""
+    if count:
+        return f"{count:,} new {noun}{'s' if count != 1 else ''}"
+    kept = last_kept(shop.lake, dataset.name, generation.number)
+    return f"{kept.rows:,} rows wait in its skew buffer" if kept is not None and kept.rows else ""
 
 
 def behind(shop: Workshop, dataset: Dataset, generation: Generation) -> int | None:

@@ -12,6 +12,7 @@ from lakewright.model.slices import WHOLE
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.states import SliceState
+from lakewright.pipelines.streams.drain import drain, go_on_with_drain
 from lakewright.pipelines.streams.harvest import harvest_stream
 from lakewright.pipelines.streams.queries import Query
 from lakewright.pipelines.streams.rewind import go_on_with_rewind
@@ -34,6 +35,8 @@ def read_now(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: in
             shop.store.streams.advance(dataset.name, query.generation.number, progress, now=shop.now())
         if (failure := query.failure()) is not None:
             raise failure
+        while not shop.stopping() and drain(current, generation.number):
+            receipts += harvest_stream(current)
         if shop.stopping():
             raise InterruptedRun(f"{dataset.name}: interrupted; `lakewright run` goes on from here.")
         current.finish(())
@@ -62,7 +65,7 @@ def total_of(receipts: Sequence[Receipt]) -> Receipt:
 
 
 def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
-    """Settle what was left: receipts of earlier micro-batches, and a rewind that was cut short.
+    """Settle what was left: receipts of earlier micro-batches, a rewind or a batch of buffered rows cut short.
 
     Gives the generation that reads; the first one begins here.
     """
@@ -70,9 +73,12 @@ def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
     receipts = harvest_stream(current)
     go_on_with_rewind(current)
     generation = shop.store.streams.current(name)
+    source: Any = current.dataset.source
     if generation is None:
         # With its beginning the source notes what it is: a topic made anew under the same name is another one.
-        source: Any = current.dataset.source
         start = source.beginning(source_context(shop, current.dataset)) if current.dataset.is_source else None
         generation = shop.store.streams.begin(name, start=start, run_id=shop.run.run_id, now=shop.now())
+    if current.dataset.is_source and generation.start is not None:
+        current.origin = source.origin(generation.start)
+    go_on_with_drain(current, generation.number)
     return receipts, generation

@@ -15,6 +15,7 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import do_batch
 from lakewright.pipelines.streams.frames import stream_frame
 from lakewright.pipelines.streams.server_side import is_remote, server_side, told_by_server
+from lakewright.pipelines.streams.skew import Standing, standing_of
 from lakewright.pipelines.workshop import Attempt
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class Query:
         self._current = current
         self.generation = generation
         self._failures: list[Exception] = []
-        self._query = self._start(every)
+        self.standing = standing_of(current.shop.lake, current.dataset, generation.number)
+        with current.shop.lake.lend(current.shop.lake.session_apart(self.dataset.name)):
+            self._query = self._start(every)
 
     @property
     def dataset(self) -> Dataset:
@@ -42,7 +45,7 @@ class Query:
     def _start(self, every: timedelta | None) -> StreamingQuery:
         shop, number = self._current.shop, self.generation.number
         frame = stream_frame(shop, self.dataset, self.generation)
-        batch = _on_server(self._current, number) if is_remote(frame) else self._batch
+        batch = _on_server(self._current, number, self.standing) if is_remote(frame) else self._batch
         writer = (
             frame.writeStream.queryName(f"lakewright {self.dataset.name}")
             .option("checkpointLocation", shop.lake.checkpoint(self.dataset.name, number))
@@ -54,7 +57,7 @@ class Query:
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
         try:
-            do_batch(self._current, self.generation.number, rows, batch_id)
+            do_batch(self._current, self.generation.number, rows, batch_id, self.standing)
         except Exception as error:
             # Spark tells its own error about ours; the runner needs the one that happened.
             self._failures.append(error)
@@ -63,6 +66,12 @@ class Query:
     @property
     def running(self) -> bool:
         return bool(self._query.isActive)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits, having found nothing new at its last look."""
+        status = self._query.status
+        return not status["isTriggerActive"] and not status["isDataAvailable"]
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended within the time."""
@@ -110,12 +119,12 @@ class Query:
         return explained
 
 
-def _on_server(current: Attempt, generation: int) -> Callable[[DataFrame, int], None]:
+def _on_server(current: Attempt, generation: int, standing: Standing) -> Callable[[DataFrame, int], None]:
     """The micro-batch as a function that can be sent away: it knows nothing of this process."""
     attempt = server_side(current)
 
     def batch(rows: DataFrame, batch_id: int) -> None:
-        do_batch(attempt, generation, rows, batch_id)
+        do_batch(attempt, generation, rows, batch_id, standing)
 
     return batch
 

@@ -26,6 +26,7 @@ from lakewright.model.streams import FIRST_GENERATION
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.streams.harvest import harvest_stream
+from lakewright.pipelines.streams.skew import PART, buffer_of
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Attempt, Workshop
 
@@ -89,6 +90,7 @@ def go_on_with_rewind(current: Attempt) -> int | None:
         _fence(current, generation.number)
         source: Any = dataset.source
         rows = shop.lake.read(dataset.name, system_columns=True)
+        _refuse_another_source(shop, dataset)
         start = source.position_after(source_context(shop, dataset), rows)
         shop.store.streams.begin(dataset.name, start=start, run_id=shop.run.run_id, now=shop.now())
         return None
@@ -137,18 +139,24 @@ def _fence(current: Attempt, generation: int) -> None:
     commit = current.shop.lake.open(current.dataset.name, identity).touch()
     if commit is not None:
         current.shop.store.receipts.add([receipt_of(current.dataset.name, commit)])
+    buffer = current.shop.lake.open(buffer_of(current.dataset.name), identity.as_part(PART))
+    if buffer.exists():
+        buffer.touch()
 
 
 def _beginning(shop: Workshop, dataset: Dataset, to: datetime | None) -> tuple[int | None, Window | None]:
     """The first arrival that is read again, and where it began; a stream that merges deletes nothing."""
+    source: Any = dataset.source
     if to is None:
-        return (0 if dataset.appends else None), None
+        # Read as a whole it may be another topic than before, which is noted here, as at a first beginning.
+        start = source.beginning(source_context(shop, dataset)) if dataset.is_source else None
+        return (0 if dataset.appends else None), start
     if not dataset.is_source:
         raise ConfigurationError(
             f"{dataset.name} follows another dataset, whose rows do not tell when they came. Nothing was changed.",
             hint=f"Rewind it as a whole: `lakewright stream rewind {dataset.name} --all`.",
         )
-    source: Any = dataset.source
+    _refuse_another_source(shop, dataset)
     context = source_context(shop, dataset)
     found = None
     if shop.lake.log(dataset.name).exists():
@@ -161,6 +169,14 @@ def _beginning(shop: Workshop, dataset: Dataset, to: datetime | None) -> tuple[i
         )
     first, start = found
     return int(first), start
+
+
+def _refuse_another_source(shop: Workshop, dataset: Dataset) -> None:
+    """The places that rows tell are those of the topic that they came from, not of one made anew since."""
+    known = shop.store.streams.current(dataset.name)
+    if known is not None and known.start is not None:
+        source: Any = dataset.source
+        source.refuse_anew(source_context(shop, dataset), known.start)
 
 
 def _refuse_streams_below(shop: Workshop, dataset: Dataset, consumers: tuple[str, ...]) -> None:

@@ -45,9 +45,7 @@ def server_side(current: Attempt) -> Attempt:
         now=utc_now,
         stopping=_never,
     )
-    return Attempt(
-        shop, current.dataset, current.slice, current.lease, current.grant, current.step_id, current.number_of_attempt
-    )
+    return replace(current, shop=shop)
 
 
 def told_by_server(error: BaseException) -> LakewrightError | None:

@@ -4,7 +4,8 @@ Guarantee:
     It is not a run: Single Runner does not count it, and a run beside it reads its datasets as they stand. A stop by
     SIGTERM, Ctrl-C or `lakewright cancel` ends after the micro-batches under way; a kill loses nothing and doubles
     nothing. A stream that fails for a passing reason is started again, each time after a longer pause; one that fails
-    otherwise ends, and the others go on.
+    otherwise ends, and the others go on. What waits in a skew buffer is delivered when nothing new comes: the query is
+    stopped, what it may have left is read to the end, and it starts again when the buffer is empty.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from lakewright.model.runs import RunState
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.progress import Listener, Note
+from lakewright.pipelines.streams.drain import drain
 from lakewright.pipelines.streams.harvest import harvest_stream
 from lakewright.pipelines.streams.now import prepare
 from lakewright.pipelines.streams.queries import Query
+from lakewright.pipelines.streams.skew import last_kept
 from lakewright.pipelines.workshop import Attempt, Workshop
 
 __all__ = ["StreamOutcome", "Worker", "WorkerSummary"]
@@ -33,6 +36,7 @@ __all__ = ["StreamOutcome", "Worker", "WorkerSummary"]
 _TICK = 0.5
 _PATIENCE = 30.0
 _LONGEST_PAUSE = 60.0
+_QUIET = 2.0
 
 
 @dataclass
@@ -113,6 +117,8 @@ class _Watched:
         self._failures = 0
         self._again_at = 0.0
         self._told = -1
+        self._quiet_since = 0.0
+        self._draining: int | None = None  # the generation of which a skew buffer is being emptied
         self.alive = True
 
     def look(self) -> None:
@@ -121,15 +127,20 @@ class _Watched:
             return
         try:
             if self._query is None:
-                if time.monotonic() >= self._again_at:
+                if self._draining is not None:
+                    self._drain(self._draining)
+                elif time.monotonic() >= self._again_at:
                     self._start()
                 return
             running = self._query.running
             self._harvest(ending=not running)
             if not running:
-                self._failed(
-                    self._query.failure() or StepFailed(f"The stream {self._outcome.dataset} ended by itself.")
-                )
+                self._ended()
+            elif self._draining is None and self._is_due_to_drain():
+                generation = self._query.generation
+                self._query.stop(patience=_PATIENCE)
+                # Cut short or not: this one ends Spark's last micro-batch first, and then by itself.
+                self._draining, self._query = generation.number, Query(self._current, generation)
         except Exception as error:
             self._failed(error)
 
@@ -154,7 +165,34 @@ class _Watched:
             return  # the stream above it has not written yet: look again at the next tick
         _, generation = prepare(self._current)
         self._query = Query(self._current, generation, every=dataset.every)
+        self._quiet_since = time.monotonic()
         self._tell(Note(f"{dataset.name}: the stream is running."))
+
+    def _ended(self) -> None:
+        """The query is over: all is read, and what waits can be delivered, or it failed."""
+        assert self._query is not None
+        error = self._query.failure()
+        if error is None and self._draining is not None:
+            self._query = None
+            return
+        self._failed(error or StepFailed(f"The stream {self._outcome.dataset} ended by itself."))
+
+    def _is_due_to_drain(self) -> bool:
+        """Whether rows wait in the skew buffer, and nothing new has come for a while that would take them along."""
+        query, dataset = self._query, self._current.dataset
+        assert query is not None
+        patience = max(2 * dataset.every.total_seconds(), _QUIET)
+        if not query.standing.in_use or time.monotonic() < self._quiet_since + patience or not query.idle:
+            return False
+        self._quiet_since = time.monotonic()  # ask the log again only after a while
+        kept = last_kept(self._shop.lake, dataset.name, query.generation.number)
+        return kept is not None and kept.rows > 0
+
+    def _drain(self, generation: int) -> None:
+        """One batch of what waits; where nothing is left, the stream starts again at the next look."""
+        if not drain(self._current, generation):
+            self._draining = None
+        self._index()
 
     def _harvest(self, *, ending: bool = False) -> None:
         """Index what was committed since the last look; nothing is asked of the lake while nothing has happened."""
@@ -162,18 +200,23 @@ class _Watched:
         progress = self._query.progress()
         if not ending and (progress is None or progress.batch == self._told):
             return
-        for receipt in harvest_stream(self._current):
-            if receipt.kind == "data":
-                self._outcome.batches += 1
-                self._outcome.rows += receipt.rows or 0
-                self._failures = 0
+        self._index()
+        self._quiet_since = time.monotonic()
         if progress is not None and progress.batch != self._told:
             name, number = self._outcome.dataset, self._query.generation.number
             self._shop.store.streams.advance(name, number, progress, now=self._shop.now())
             self._told = progress.batch
 
+    def _index(self) -> None:
+        for receipt in harvest_stream(self._current):
+            if receipt.kind == "data":
+                self._outcome.batches += 1
+                self._outcome.rows += receipt.rows or 0
+                self._failures = 0
+
     def _failed(self, error: Exception) -> None:
         name = self._outcome.dataset
+        self._draining = None
         if self._query is not None:
             self._query.abandon()
             self._query = None
