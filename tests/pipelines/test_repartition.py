@@ -7,6 +7,7 @@ import pytest
 from lakewright.errors import ConfigurationError, MissingColumnsError, TargetError
 from lakewright.failpoints import arm
 from lakewright.pipelines import repartition
+from lakewright.pipelines.code import code_hash
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
 
 BY_CUSTOMER = 'layout=HorizontalPartitioner(by=["customer"])'
@@ -92,3 +93,8 @@ def test_a_table_that_somebody_wrote_to_meanwhile_is_put_back(project, tmp_path,
         shop.repartition("clean")
     assert shop.lake.delta_log("clean").partition_columns() == ("_lw_event", "customer")
     assert len(rows_of(shop, "clean")) == 2, "what the other one wrote is kept"
+
+
+def test_other_partition_columns_make_nothing_outdated_but_a_derived_column_does(project):
+    codes = [code_hash(shop_with(project, layout).graph["clean"]) for layout in ("", BY_CUSTOMER, BY_WEEK)]
+    assert codes[0] == codes[1] != codes[2]

@@ -25,8 +25,11 @@ def code_hash(dataset: Dataset) -> str:
     parts = [f"sql:{' '.join((dataset.sql or '').split())}"]
     if dataset.function is not None:
         parts += sorted(_functions(dataset.function))
-    for name in ("writer", "layout", "event_time", "own_grid", "rows", "schema", "source"):
+    for name in ("writer", "event_time", "own_grid", "rows", "schema", "source"):
         parts.append(f"{name}={_text(getattr(dataset, name))}")
+    if dataset.layout is not None and (dataset.layout.derive or dataset.layout.default):
+        # By which columns rows lie in folders does not change them; what is derived for that does.
+        parts.append(f"layout={_text((dataset.layout.derive, dataset.layout.default))}")
     if dataset.into is not None:
         parts.append(f"into={_text(dataset.into)}")
     for given in dataset.inputs:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lakewright.errors import ConfigurationError, MissingColumnsError, TargetError
 from lakewright.failpoints import failpoint
-from lakewright.model.columns import system_columns
+from lakewright.model.columns import business_columns, system_columns
 from lakewright.model.receipts import Commit
 from lakewright.model.slices import WHOLE
 from lakewright.patterns.storage.horizontal_partitioner import (
@@ -48,7 +48,7 @@ def lay_out_anew(
     laid_out = shop.lake.delta_log(name).partition_columns()
     if version is None or laid_out is None:
         raise ConfigurationError(f"{name} has no table yet: there is nothing to lay out anew.")
-    present = [field.name for field in shop.lake.delta_log(name).schema() or ()]
+    present = business_columns([field.name for field in shop.lake.delta_log(name).schema() or ()])
     if missing := [column for column in drop if column not in present]:
         raise MissingColumnsError(pattern=name, missing=missing, present=present)
     slices = system_columns(laid_out)
