@@ -319,7 +319,10 @@ class TestJson:
         got = json_rows(spark, project, f'{line}\n{{"id": 7}}\n', "id INT", "id", "_lw_raw")
         assert sorted(got, key=str) == sorted([(7, None), (None, line)], key=str)
 
-    @pytest.mark.parametrize("line", ['{"id": 6}{"id": 7}', '{"id": 6} garbage', '{"id": 6},{"id": 7}', '{"id": 6}}'])
+    @pytest.mark.parametrize(
+        "line",
+        ['{"id": 6}{"id": 7}', '{"id": 6} garbage', '{"id": 6},{"id": 7}', '{"id": 6}}', '{"id": 6}]', '{"id": 6}]}'],
+    )
     def test_a_second_value_on_a_line_is_not_lost_silently(self, spark: SparkSession, project: Path, line: str) -> None:
         assert json_rows(spark, project, line, "id INT", "id", "_lw_raw") == [(6, line)]
 

@@ -66,8 +66,9 @@ def test_a_table_is_laid_out_anew_in_one_commit_and_nothing_becomes_stale(projec
 
     # Without a layout: the column that only the layout made is left behind.
     shop = shop_with(project, "")
-    with pytest.raises(MissingColumnsError, match="weeks"):
-        shop.repartition("clean", drop=["weeks"])
+    for column in ("weeks", "_lw_event"):  # not there, or not theirs to drop
+        with pytest.raises(MissingColumnsError, match=column):
+            shop.repartition("clean", drop=[column])
     assert shop.repartition("clean", drop=["week"]).after == ()
     assert shop.lake.delta_log("clean").partition_columns() == ("_lw_event",)
     ok(shop.run(["clean"], at="2026-01-03", again=True))

@@ -4,6 +4,8 @@ The files are read as text and parsed by ``from_json``, not by Spark's JSON read
 - takes ``{"id": 6}{"id": 7}`` (two files put together without a line end) for the first object alone;
 - gives every record of a multi-line document the raw text of the whole file when one of them is wrong;
 - judges only the columns that a query happens to select.
+
+Expressions are SQL text: as columns, each of their parts costs a call to the JVM, every time that a source is read.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN
+from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, quoted
 
 __all__ = ["decoded_utf8", "parse_json_records", "read_json_records"]
 
 _BLANKS = " \t\r\n"
 _BYTE_ORDER_MARK = "\ufeff"
 _WIDE = ("UTF-16LE", "UTF-16BE")
+# Whether nothing follows the first value, which is all that from_json reads. In brackets, it and three more must be an
+# array of four: a text that closes the bracket itself has fewer. That scan costs a quarter of the parse, which flat
+# records are spared. Bytes are looked at: to count signs (``instr``, ``length``) costs more than the parse.
+_BUT_LAST = "CAST(substring(CAST(text AS BINARY), 1, octet_length(text) - 1) AS STRING)"
+_IS_FLAT = f"endswith(text, '}}') AND NOT contains({_BUT_LAST}, '}}')"
+_IS_ONE_VALUE = f"({_IS_FLAT} OR json_array_length(concat('[', text, ', 0, 0, 0]')) <=> 4)"
 
 
 def read_json_records(
@@ -38,10 +46,9 @@ def read_json_records(
     if encoding in _WIDE:
         reader = reader.option("encoding", encoding).option("lineSep", "\n")
     text, flawed = _decoded(encoding)
-    lines = reader.load(list(paths)).select(text.alias("text"), flawed.alias("flawed"), *place)
+    lines = reader.load(list(paths)).select(F.expr(text).alias("text"), F.expr(flawed).alias("flawed"), *place)
     # A blank line is no record (JSON Lines allows it). To trim a set of signs is slow: few lines need it.
-    first = F.col("text").startswith("{")
-    records = lines.where(first | (F.length(F.btrim("text", F.lit(_BLANKS))) > 0))
+    records = lines.where(f"startswith(text, '{{') OR length(btrim(text, '{_BLANKS}')) > 0")
     if multiline:
         records = _split_documents(records)
     # The record's own text tells it: cheaper than its columns, and the same whatever the schema declares.
@@ -56,64 +63,45 @@ def parse_json_records(
     parsing = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW_COLUMN}
     with_raw = StructType([*schema.fields, StructField(RAW_COLUMN, StringType())])
     parsed = records.withColumn("record", F.from_json("text", with_raw, parsing))
-    wrong = (
-        F.col("flawed")
-        | F.col("record").isNull()
-        | F.col("record").getField(RAW_COLUMN).isNotNull()
-        | _holds_more_than_one_value(F.col("text"))
-    )
-    columns = [F.col("record").getField(name).alias(name) for name in schema.names]
-    raw = F.when(wrong, F.col("text")).alias(RAW_COLUMN)
-    return parsed.select(*columns, raw, *place)
+    right = f"NOT flawed AND record IS NOT NULL AND record.{RAW_COLUMN} IS NULL AND {_IS_ONE_VALUE}"
+    columns = [f"record.{quoted(name)} AS {quoted(name)}" for name in schema.names]
+    return parsed.selectExpr(*columns, f"CASE WHEN {right} THEN NULL ELSE text END AS {RAW_COLUMN}", *place)
 
 
-def _decoded(encoding: str) -> tuple[Column, Column]:
-    """The text of a line, and whether its bytes are wrong for the encoding."""
-    value = F.col("value")
+def _decoded(encoding: str) -> tuple[str, str]:
+    """SQL for the text of a line, and for whether its bytes are wrong for the encoding."""
+    data = "CAST(value AS BINARY)"
     if encoding in _WIDE:
         # Decoding half a character would fail the whole read: a cut record keeps what is whole, and a flag.
-        data = value.cast("binary")
-        odd = F.octet_length(data) % 2 == 1
-        whole = F.when(odd, F.substring(data, F.lit(1), F.octet_length(data) - 1)).otherwise(data)
-        return _without_mark(F.decode(whole, encoding)), odd
+        odd = f"octet_length({data}) % 2 = 1"
+        whole = f"CASE WHEN {odd} THEN substring({data}, 1, octet_length({data}) - 1) ELSE {data} END"
+        return _without_mark(f"decode({whole}, '{encoding}')"), odd
     if encoding != "UTF-8":
-        return F.decode(value.cast("binary"), "ISO-8859-1"), F.lit(False)
-    return decoded_utf8(value)
+        return f"decode({data}, 'ISO-8859-1')", "false"
+    return decoded_utf8("value")
 
 
-def decoded_utf8(value: Column) -> tuple[Column, Column]:
-    """The text of bytes, or of text as Spark read it, that should be UTF-8, and whether they are not."""
-    as_bytes = F.decode(value.cast("binary"), "ISO-8859-1")
-    value = value.cast("string")
+def decoded_utf8(value: str) -> tuple[str, str]:
+    """SQL for the text of bytes, or of text as Spark read it, that should be UTF-8, and for whether they are not."""
     # from_json would put U+FFFD in the place of each wrong byte, silently. Read byte by byte nothing is lost:
-    # the text is right if the file is Latin-1, and the bytes can be had back in any case. Asked first and once: each
-    # look at all bytes is a tenth of the parse.
-    valid = F.is_valid_utf8(value)
-    return F.when(valid, _without_mark(value)).otherwise(as_bytes), ~valid
+    # the text is right if the file is Latin-1, and the bytes can be had back in any case. Plain ASCII is told first,
+    # by its length: for that many bytes at a time are looked at, for is_valid_utf8 one.
+    as_bytes = f"decode(CAST({value} AS BINARY), 'ISO-8859-1')"
+    text = f"CAST({value} AS STRING)"
+    is_ascii = f"octet_length({as_bytes}) = octet_length({value})"
+    valid = f"CASE WHEN {is_ascii} THEN true ELSE is_valid_utf8({text}) END"
+    return f"CASE WHEN {valid} THEN {_without_mark(text)} ELSE {as_bytes} END", f"NOT {valid}"
 
 
-def _without_mark(text: Column) -> Column:
-    return F.when(text.startswith(_BYTE_ORDER_MARK), F.substr(text, F.lit(2))).otherwise(text)
+def _without_mark(text: str) -> str:
+    return f"CASE WHEN startswith({text}, '{_BYTE_ORDER_MARK}') THEN substr({text}, 2) ELSE {text} END"
 
 
 def _split_documents(documents: DataFrame) -> DataFrame:
     """One row per element of a document that is an array; any other document is one record."""
-    text = F.col("text")
-    is_array = F.btrim(text, F.lit(_BLANKS)).startswith("[") & ~_holds_more_than_one_value(text)
-    elements = F.when(is_array, F.from_json(text, "array<string>"))
-    element = F.explode(F.coalesce(elements, F.array(text))).alias("text")
-    rows = documents.select(element, "flawed", FILE_COLUMN, VERSION_COLUMN)
+    is_array = f"startswith(btrim(text, '{_BLANKS}'), '[') AND {_IS_ONE_VALUE}"
+    elements = f"CASE WHEN {is_array} THEN from_json(text, 'array<string>') END"
+    rows = documents.selectExpr(
+        f"explode(coalesce({elements}, array(text))) AS text", "flawed", FILE_COLUMN, VERSION_COLUMN
+    )
     return rows.withColumn("text", F.coalesce("text", F.lit("null")))
-
-
-def _holds_more_than_one_value(text: Column) -> Column:
-    """Whether anything follows the first JSON value; only asked where the first '}' is not the last sign.
-
-    In brackets the text must be an array of one element; that scan costs a quarter of the parse, which flat
-    records are spared. Bytes are looked at: to count signs (``instr``, ``length``) costs more than the parse.
-    """
-    data = text.cast("binary")
-    but_last = F.substring(data, F.lit(1), F.octet_length(data) - 1).cast("string")
-    is_flat = text.endswith("}") & ~but_last.contains("}")
-    count = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    return F.when(is_flat, F.lit(False)).otherwise(~count.eqNullSafe(F.lit(1)))

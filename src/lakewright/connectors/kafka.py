@@ -174,7 +174,6 @@ class KafkaTopic:
             .options(**self._spark_options(ctx))
             .option("subscribe", self.topic)
             .option("failOnDataLoss", "true")
-            .option("includeHeaders", "true")
             .option("startingOffsets", offsets_json(self.topic, starts))
         )
         messages = (reader if most is None else reader.option("maxOffsetsPerTrigger", most)).load()
@@ -263,7 +262,8 @@ class KafkaTopic:
         return go_on(ctx.dataset, positions, window["topic_id"], state, ends, self.if_lost)
 
     def _spark_options(self, ctx: SourceContext) -> dict[str, str]:
-        return {**self._client(ctx).spark_options(), "kafka.isolation.level": self.isolation}
+        own = {"kafka.isolation.level": self.isolation, "includeHeaders": str(self.headers is not None).lower()}
+        return {**self._client(ctx).spark_options(), **own}
 
     def _records(self, messages: DataFrame, schema: StructType | None, ctx: SourceContext) -> DataFrame:
         from lakewright.connectors.records import refuse_system_columns

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN, RAW_COLUMN, TOPIC_COLUMN
+from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN, RAW_COLUMN, TOPIC_COLUMN, quoted
 
 if TYPE_CHECKING:  # a project file names sources before Spark is there
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 __all__ = ["MESSAGE_SCHEMA", "MessageShape", "ValueKind", "offsets_json", "read_ranges"]
@@ -25,8 +25,9 @@ MESSAGE_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-"""What Spark's Kafka source gives, with headers."""
+"""What Spark's Kafka source gives; headers where its option ``includeHeaders`` asks for them."""
 _PLACE = (TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN)
+_HEADER_ARRAY = "array<struct<key:string,value:binary>>"
 _KEY, _HEADERS, _TIMESTAMP = "_lw_key", "_lw_headers", "_lw_timestamp"
 
 
@@ -46,7 +47,6 @@ def read_ranges(
         spark.read.format("kafka")
         .options(**options)
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
         .option("assign", json.dumps({topic: sorted(asked)}))
         .option("startingOffsets", offsets_json(topic, {p: first for p, (first, _) in asked.items()}))
         .option("endingOffsets", offsets_json(topic, {p: end for p, (_, end) in asked.items()}))
@@ -83,38 +83,38 @@ class MessageShape:
         self, messages: DataFrame, *, dataset: str, schema: StructType, options: Mapping[str, str]
     ) -> DataFrame:
         """The record of each message; lazy."""
-        from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
         from lakewright.connectors.json_records import decoded_utf8, parse_json_records
 
-        parts: dict[str | None, tuple[str, Column]] = {
-            self.key: (_KEY, _key_column(dataset, schema, self.key)),
-            self.headers: (_HEADERS, _headers_column(dataset, schema, self.headers)),
-            self.timestamp: (_TIMESTAMP, _timestamp_column(dataset, schema, self.timestamp)),
-        }
-        parts.pop(None, None)
+        parts = self._parts(dataset, schema)
         body = StructType([field for field in schema.fields if field.name not in parts])
-        text, flawed = decoded_utf8(F.col("value"))
-        place = [F.col(name[4:]).alias(name) for name in _PLACE]
-        carried = [column.alias(name) for name, column in parts.values()]
+        text, flawed = decoded_utf8("value")
+        taken = {name: quoted(name[4:]) for name in _PLACE} | dict(parts.values())
+        carried = [f"{sql} AS {name}" for name, sql in taken.items()]
         if self.value == "json":
-            texts = messages.select(
-                F.coalesce(text, F.lit("")).alias("text"), F.coalesce(flawed, F.lit(False)).alias("flawed"),
-                *place, *carried,
-            )  # fmt: skip
-            names = [name for name, _ in parts.values()]
-            rows = parse_json_records(texts, schema=body, options=options, place=[*_PLACE, *names])
+            decoded = f"coalesce({text}, '') AS text", f"coalesce({flawed}, false) AS flawed"
+            texts = messages.selectExpr(*decoded, *carried)
+            rows = parse_json_records(texts, schema=body, options=options, place=list(taken))
         else:
-            rows = self._plain(messages, body, dataset, text, flawed, [*place, *carried])
-        columns = [F.col(parts[n][0] if n in parts else f"`{n}`").alias(n) for n in schema.names]
-        return rows.select(*columns, RAW_COLUMN, *_PLACE)
+            rows = messages.selectExpr(*self._plain(body, dataset, text, flawed), *carried)
+        columns = [f"{parts[name][0] if name in parts else quoted(name)} AS {quoted(name)}" for name in schema.names]
+        return rows.selectExpr(*columns, RAW_COLUMN, *_PLACE)
 
-    def _plain(
-        self, messages: DataFrame, body: StructType, dataset: str, text: Column, flawed: Column, rest: list[Column]
-    ) -> DataFrame:
-        from pyspark.sql import functions as F
+    def _parts(self, dataset: str, schema: StructType) -> dict[str, tuple[str, str]]:
+        """By the user's name of a column: our name for it, and SQL for the part of the message that it takes."""
+        parts: dict[str, tuple[str, str]] = {}
+        if self.key is not None:
+            parts[self.key] = _KEY, _key(_declared(dataset, schema, self.key, "key", ("string", "binary")))
+        if self.headers is not None:
+            kinds = ("map<string,string>", _HEADER_ARRAY)
+            parts[self.headers] = _HEADERS, _headers(_declared(dataset, schema, self.headers, "headers", kinds))
+        if self.timestamp is not None:
+            _declared(dataset, schema, self.timestamp, "timestamp", ("timestamp",))
+            parts[self.timestamp] = _TIMESTAMP, "timestamp"
+        return parts
 
+    def _plain(self, body: StructType, dataset: str, text: str, flawed: str) -> tuple[str, str]:
         wanted = "string" if self.value == "text" else "binary"
         if len(body.fields) != 1 or body.fields[0].dataType.simpleString() != wanted:
             raise ConfigurationError(
@@ -122,50 +122,32 @@ class MessageShape:
                 f"declares {', '.join(f'{f.name} {f.dataType.simpleString()}' for f in body.fields) or 'none'}.",
                 hint=f"Write schema='value {wanted.upper()}', beside the columns of key, headers and timestamp.",
             )
-        value, raw = F.col("value"), F.lit(None).cast("string")
+        value, raw = "value", "CAST(NULL AS STRING)"
         if self.value == "text":
-            value, raw = F.when(~flawed, text), F.when(flawed, text)
-        name = body.names[0]
-        return messages.select(value.alias(name), raw.alias(RAW_COLUMN), *rest)
+            value, raw = f"CASE WHEN NOT ({flawed}) THEN {text} END", f"CASE WHEN {flawed} THEN {text} END"
+        return f"{value} AS {quoted(body.names[0])}", f"{raw} AS {RAW_COLUMN}"
 
 
-def _key_column(dataset: str, schema: StructType, name: str | None) -> Column:
-    from pyspark.sql import functions as F
-
+def _key(kind: str) -> str:
     from lakewright.connectors.json_records import decoded_utf8
 
-    kind = _declared(dataset, schema, name, "key", ("string", "binary"))
-    return F.col("key") if kind == "binary" else decoded_utf8(F.col("key"))[0]
+    return "key" if kind == "binary" else decoded_utf8("key")[0]
 
 
-def _headers_column(dataset: str, schema: StructType, name: str | None) -> Column:
-    from pyspark.sql import functions as F
-
+def _headers(kind: str) -> str:
     from lakewright.connectors.json_records import decoded_utf8
 
-    array = "array<struct<key:string,value:binary>>"
-    if _declared(dataset, schema, name, "headers", ("map<string,string>", array)) == array:
-        return F.col("headers")
+    if kind == _HEADER_ARRAY:
+        return "headers"
     # A header may be there several times; of a map's keys none may: the last one counts, as for most clients.
-    last = F.filter(
-        "headers",
-        lambda header, place: (
-            ~F.exists(F.slice("headers", place + 2, F.size("headers")), lambda later: later["key"] == header["key"])
-        ),
-    )
-    texts = F.transform(last, lambda header: F.struct(header["key"], decoded_utf8(header["value"])[0].alias("value")))
-    return F.map_from_entries(F.coalesce(texts, F.array().cast("array<struct<key:string,value:string>>")))
+    later = "slice(headers, place + 2, size(headers))"
+    last = f"filter(headers, (header, place) -> NOT exists({later}, later -> later.key = header.key))"
+    texts = f"transform({last}, header -> struct(header.key AS key, {decoded_utf8('header.value')[0]} AS value))"
+    return f"map_from_entries(coalesce({texts}, CAST(array() AS ARRAY<STRUCT<key: STRING, value: STRING>>)))"
 
 
-def _timestamp_column(dataset: str, schema: StructType, name: str | None) -> Column:
-    from pyspark.sql import functions as F
-
-    _declared(dataset, schema, name, "timestamp", ("timestamp",))
-    return F.col("timestamp")
-
-
-def _declared(dataset: str, schema: StructType, name: str | None, part: str, allowed: tuple[str, ...]) -> str:
-    kind = allowed[0] if name is None else schema[name].dataType.simpleString()
+def _declared(dataset: str, schema: StructType, name: str, part: str, allowed: tuple[str, ...]) -> str:
+    kind = schema[name].dataType.simpleString()
     if kind not in allowed:
         raise ConfigurationError(
             f"{dataset}: the column '{name}' takes the {part} of each message and is declared as {kind}.",

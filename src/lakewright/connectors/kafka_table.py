@@ -157,7 +157,8 @@ class MessageTable:
         ranges = _still_there(earlier, state)
         if not ranges:
             return set()
-        options = {**self._client.spark_options(), "kafka.isolation.level": "read_committed"}
+        own = {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+        options = {**self._client.spark_options(), **own}
         messages = read_ranges(self._spark, self._topic, ranges, options)
         mine = F.lit(True)
         for name, value in self._headers(earlier.number):

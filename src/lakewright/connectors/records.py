@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import FileVersion
-from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, SYSTEM_PREFIX, VERSION_COLUMN
+from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, SYSTEM_PREFIX, VERSION_COLUMN, quoted
 
 __all__ = ["file_columns", "hash_column", "load_paths", "refuse_system_columns"]
 
@@ -44,7 +44,7 @@ def hash_column(schema: StructType) -> Column:
     """
     parts: list[Column] = []
     for place, field in enumerate(schema.fields):
-        column = F.col(_quoted(field.name))
+        column = F.col(quoted(field.name))
         parts += [F.lit(place), F.to_json(column) if _is_nested(field.dataType) else column]
     return F.xxhash64(*parts, F.lit(len(schema.fields)), F.col(RAW_COLUMN)).alias(HASH_COLUMN)
 
@@ -65,7 +65,3 @@ def _after(path: Column, folder: Path) -> Column:
 
 def _is_nested(kind: DataType) -> bool:
     return isinstance(kind, (StructType, ArrayType, MapType, VariantType))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

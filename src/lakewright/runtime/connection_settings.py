@@ -73,10 +73,10 @@ def _connection(name: str, table: ConnectionTable, folder: Path) -> Connection |
 
 
 def connect_to_service(services: Path, wanted: ServiceConnection) -> Connection:
-    """The address of a service that `lakewright services up` has started, found by asking it now."""
+    """The address of a service that `lakewright services up` has started and that listens now."""
     from lakewright.runtime.services import status  # what starts and watches processes, for those who need it
 
-    [found] = status(services, [wanted.service])
+    [found] = status(services, [wanted.service], ask=False)
     if found.state != "running" or found.address is None:
         stands = {"absent": "was never started here", "not ready": "does not answer yet"}
         raise ConfigurationError(

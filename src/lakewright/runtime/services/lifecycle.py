@@ -104,9 +104,9 @@ def down(
         ) from error
 
 
-def status(folder: Path, names: Iterable[str] | None = None) -> list[ServiceStatus]:
-    """How the named services (all of this folder) stand, by asking them."""
-    return [look(folder, service) for service in _chosen(names or names_here(folder), _SERVICES)]
+def status(folder: Path, names: Iterable[str] | None = None, *, ask: bool = True) -> list[ServiceStatus]:
+    """How the named services (all of this folder) stand, by asking them, or by their open port."""
+    return [look(folder, service, ask=ask) for service in _chosen(names or names_here(folder), _SERVICES)]
 
 
 def names_here(folder: Path) -> list[str]:

@@ -6,22 +6,34 @@ from pathlib import Path
 
 from lakewright.runtime.services import processes
 from lakewright.runtime.services.contract import NotReadyError, Service, ServiceStatus, require_packages
+from lakewright.runtime.services.ports import accepts
 from lakewright.runtime.services.state import Place, State
 
 __all__ = ["describe", "look"]
 
 
-def look(folder: Path, service: Service) -> ServiceStatus:
-    """The service below ``folder``: its state file, its process and, where that runs, its answer."""
+def look(folder: Path, service: Service, *, ask: bool = True) -> ServiceStatus:
+    """The service below ``folder``: its state file, its process and, where that runs, its answer.
+
+    Without ``ask`` an open port is answer enough: for whoever is about to ask something else, and more often.
+    """
     place = Place(folder / service.name)
     state = place.load()
     if state is None or state.process is None or not processes.is_running(state.process):
         return describe(place, service, state, None, None)
     require_packages([service])
     try:
-        return describe(place, service, state, service.ask(place, state), None)
+        answer = service.ask(place, state) if ask else _open_port(service, state)
+        return describe(place, service, state, answer, None)
     except NotReadyError as error:
         return describe(place, service, state, None, str(error).splitlines()[0])
+
+
+def _open_port(service: Service, state: State) -> str:
+    port = state.ports[service.port_names[0]]
+    if not accepts(port):
+        raise NotReadyError(f"nobody listens on port {port}")
+    return state.version or "unknown"
 
 
 def describe(
