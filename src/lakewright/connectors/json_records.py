@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, quoted
+from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN
+from lakewright.model.sql import quoted
 
 __all__ = ["decoded_utf8", "parse_json_records", "read_json_records"]
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN, RAW_COLUMN, TOPIC_COLUMN, quoted
+from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN, RAW_COLUMN, TOPIC_COLUMN
+from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:  # a project file names sources before Spark is there
     from pyspark.sql import DataFrame, SparkSession

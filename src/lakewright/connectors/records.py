@@ -12,7 +12,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import FileVersion
-from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, SYSTEM_PREFIX, VERSION_COLUMN, quoted
+from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, SYSTEM_PREFIX, VERSION_COLUMN
+from lakewright.model.sql import quoted
 
 __all__ = ["file_columns", "hash_column", "load_paths", "refuse_system_columns"]
 

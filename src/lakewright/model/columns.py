@@ -21,7 +21,6 @@ __all__ = [
     "TOPIC_COLUMN",
     "VERSION_COLUMN",
     "business_columns",
-    "quoted",
     "system_columns",
 ]
 
@@ -64,12 +63,3 @@ def system_columns(columns: Iterable[str]) -> list[str]:
     ['_lw_arrival']
     """
     return [name for name in columns if name.startswith(SYSTEM_PREFIX)]
-
-
-def quoted(name: str) -> str:
-    """A column's name as SQL takes it, whatever signs it holds.
-
-    >>> quoted("visit.id")
-    '`visit.id`'
-    """
-    return "`" + name.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""The event cell of a row, as a column."""
+"""The event cell of a row, as a column. In SQL: one call to the JVM, where each part of a column would be another."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from lakewright.errors import InputError
 from lakewright.lake.delta_errors import OUTSIDE_SLICE
 from lakewright.model.columns import EVENT_COLUMN, RAW_COLUMN, business_columns
 from lakewright.model.slices import ANY_CELL, Slice
+from lakewright.model.sql import quoted, text_literal
 from lakewright.model.times import Grid
 from lakewright.pipelines.definitions import Dataset
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["event_cell", "time_within", "usable_event_cell", "with_event_cell"]
+__all__ = ["time_within", "with_event_cell"]
 
 _FORMATS: dict[Grid, str] = {"hour": "yyyy-MM-dd'T'HH", "day": "yyyy-MM-dd", "month": "yyyy-MM"}
-
-
-def event_cell(frame: DataFrame, column: str, grid: Grid) -> Column:
-    """The cell of a time or date column (text is read as a time, and is NULL where it is none)."""
-    from pyspark.sql import functions as F
-
-    moment = _moment(frame, column)
-    # A cast to date is much cheaper than formatting each row's time.
-    return moment.cast("date").cast("string") if grid == "day" else F.date_format(moment, _FORMATS[grid])
 
 
 def time_within(frame: DataFrame, column: str, slice_: Slice) -> Column:
@@ -36,56 +28,50 @@ def time_within(frame: DataFrame, column: str, slice_: Slice) -> Column:
     """
     from pyspark.sql import functions as F
 
-    kind = frame.schema[column].dataType
-    moment = _moment(frame, column).cast("timestamp")
-    span = slice_.interval
-    first, last = (F.lit(f"{at:%Y-%m-%d %H:%M:%S}").cast("timestamp") for at in (span.start, span.end))
-    told = F.coalesce(F.col(f"`{column}`").cast("string"), F.lit("NULL"))
-    outside = F.raise_error(F.concat(F.lit(f"{OUTSIDE_SLICE} {column} = "), told)).cast(kind)
-    return F.when((moment >= first) & (moment < last), F.col(f"`{column}`")).otherwise(outside)
+    kind, name = frame.schema[column].dataType.simpleString(), quoted(column)
+    told = f"concat({text_literal(f'{OUTSIDE_SLICE} {column} = ')}, coalesce(CAST({name} AS STRING), 'NULL'))"
+    within = _within(_moment(frame, column), slice_.interval.start, slice_.interval.end)
+    return F.expr(f"CASE WHEN {within} THEN {name} ELSE CAST(raise_error({told}) AS {kind}) END")
 
 
-def with_event_cell(
-    frame: DataFrame, dataset: Dataset, grid: Grid | None, *, end: Column | datetime | None
-) -> DataFrame:
-    """The frame with ``_lw_event``: the row's cell; NULL where its time cannot be used, or its record not be read."""
+def with_event_cell(frame: DataFrame, dataset: Dataset, grid: Grid | None, *, end: datetime | None) -> DataFrame:
+    """The frame with ``_lw_event``: the row's cell; NULL where its record cannot be read, or its time not be used.
+
+    It is used from the dataset's start and up to ``end``, if there is one; text is read as a time.
+    """
     from pyspark.sql import functions as F
 
     columns = frame.columns
-    cell = F.lit(ANY_CELL)
+    cell = text_literal(ANY_CELL)
     if dataset.event_time is not None:
         if dataset.event_time not in columns:
             raise InputError(
                 f"{dataset.place}: {dataset.name} names event_time '{dataset.event_time}', but its columns are "
                 f"{', '.join(business_columns(columns))}."
             )
-        cell = usable_event_cell(frame, dataset.event_time, grid or "day", start=dataset.start, end=end)
-    readable = F.col(RAW_COLUMN).isNull() if RAW_COLUMN in columns else F.lit(True)
-    return frame.withColumn(EVENT_COLUMN, F.when(readable, cell))
+        moment = _moment(frame, dataset.event_time)
+        cell = f"CASE WHEN {_within(moment, dataset.start, end)} THEN {_cell(moment, grid or 'day')} END"
+    readable = f"{RAW_COLUMN} IS NULL" if RAW_COLUMN in columns else "true"
+    return frame.withColumn(EVENT_COLUMN, F.expr(f"CASE WHEN {readable} THEN {cell} END"))
 
 
-def usable_event_cell(
-    frame: DataFrame, column: str, grid: Grid, *, start: datetime, end: Column | datetime | None
-) -> Column:
-    """The cell of a row, or NULL where its time is missing, unreadable or outside ``[start, end)`` (None: no end)."""
-    moment = _moment(frame, column).cast("timestamp")
-    usable = moment >= _as_time(start)
-    if end is not None:
-        usable &= moment < (_as_time(end) if isinstance(end, datetime) else end)
-    from pyspark.sql import functions as F
-
-    return F.when(usable, event_cell(frame, column, grid))
+def _moment(frame: DataFrame, column: str) -> str:
+    is_text = frame.schema[column].dataType.simpleString() == "string"
+    return f"try_cast({quoted(column)} AS TIMESTAMP)" if is_text else quoted(column)
 
 
-def _as_time(at: datetime) -> Column:
-    from pyspark.sql import functions as F
+def _within(moment: str, start: datetime, end: datetime | None) -> str:
+    moment = f"CAST({moment} AS TIMESTAMP)"
+    after = f"{moment} >= {_time_literal(start)}"
+    return after if end is None else f"{after} AND {moment} < {_time_literal(end)}"
 
-    return F.lit(f"{at:%Y-%m-%d %H:%M:%S}").cast("timestamp")
+
+def _time_literal(at: datetime) -> str:
+    return f"CAST('{at:%Y-%m-%d %H:%M:%S}' AS TIMESTAMP)"
 
 
-def _moment(frame: DataFrame, column: str) -> Column:
-    from pyspark.sql import functions as F
-
-    if frame.schema[column].dataType.simpleString() == "string":
-        return F.col(f"`{column}`").try_cast("timestamp")
-    return F.col(f"`{column}`")
+def _cell(moment: str, grid: Grid) -> str:
+    # A cast to date is much cheaper than formatting each row's time.
+    if grid == "day":
+        return f"CAST(CAST({moment} AS DATE) AS STRING)"
+    return f"date_format({moment}, {text_literal(_FORMATS[grid])})"

@@ -20,6 +20,7 @@ from lakewright.model.columns import FILE_COLUMN, VERSION_COLUMN
 from lakewright.model.protocols import Found, SourceContext
 from lakewright.model.receipts import Commit, Counters
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
+from lakewright.model.sql import text_literal
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import with_event_cell
@@ -139,8 +140,8 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
     where = current.slice.predicate()
     for earlier, file in arrival.supersedes:
         where += (
-            f" OR ({ARRIVAL_COLUMN} = {earlier} AND {FILE_COLUMN} = {_quoted(file.path)} "
-            f"AND {VERSION_COLUMN} = {_quoted(file.version)})"
+            f" OR ({ARRIVAL_COLUMN} = {earlier} AND {FILE_COLUMN} = {text_literal(file.path)} "
+            f"AND {VERSION_COLUMN} = {text_literal(file.version)})"
         )
     try:
         fitted = fit_to_table(frame, table, dataset=dataset.name)
@@ -159,7 +160,3 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
     if commit is None:
         raise TargetError(f"{dataset.name}, {current.slice.id}: a newer attempt has already committed.")
     return commit
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -29,6 +29,7 @@ from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaCha
 from lakewright.model.outside import KeyedChanges, MergesRows
 from lakewright.model.protocols import Table, WriteContext
 from lakewright.model.receipts import Commit
+from lakewright.model.sql import text_literal
 from lakewright.patterns.idempotency.delta_paths import DeltaPath, partition_columns
 from lakewright.patterns.idempotency.refusals import refuse_ambiguous_keys, refuse_null_keys
 from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
@@ -196,12 +197,8 @@ def _one_of(frame: DataFrame, name: str) -> str:
     found = frame.select(F.col(f"`{name}`").cast("string")).distinct().limit(_MOST_PARTITIONS + 1).collect()
     if not found or len(found) > _MOST_PARTITIONS:
         return ""
-    listed = ", ".join(f"CAST({_quoted(row[0])} AS {kind})" for row in found)
+    listed = ", ".join(f"CAST({text_literal(row[0])} AS {kind})" for row in found)
     return f" AND t.`{name}` IN ({listed})"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _match(keys: Sequence[str]) -> str:

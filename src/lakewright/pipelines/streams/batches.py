@@ -163,4 +163,4 @@ def _same_for_all(number: int) -> Column:
     """
     from pyspark.sql import functions as F
 
-    return F.array(F.lit(number).cast("long"))[F.pmod(F.spark_partition_id(), F.lit(1))]
+    return F.expr(f"array(CAST({number} AS BIGINT))[pmod(spark_partition_id(), 1)]")
