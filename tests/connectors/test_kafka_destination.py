@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from lakewright import DataOverwrite, Merger
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_destination import KafkaMessages, write_messages
+from lakewright.connectors.kafka_producer import Message, Transaction
 from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, MissingColumnsError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.lake.delta_errors import is_transient
@@ -193,6 +195,31 @@ def test_a_message_over_the_limit_is_told_by_key_and_size_and_nothing_is_publish
         write_messages(rows, servers=to.kafka.bootstrap, topic=to.topic, key="user", value="body")
     assert (to.messages(), to.log.bounds()) == ([], (None, None))
     assert to.table(2).replace(rows.where("user <> 'k41'"), where="true").rows == 59
+
+
+def test_a_refusal_is_told_also_when_the_producer_stops_before_it_reports():
+    class Refused:
+        """A producer as it is between the broker's refusal and its report, which comes with the second poll."""
+
+        polls = 0
+
+        def produce(self, topic, value, key, *, headers, on_delivery):
+            if key == b"k2":
+                raise KafkaException(KafkaError(KafkaError._STATE, "Unable to produce message"))
+            self.report = partial(on_delivery, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Big())
+
+        def poll(self, seconds):
+            self.polls += 1
+            if self.polls == 2:
+                self.report()
+
+    class Big:
+        topic, key, value = (lambda self: "alerts"), (lambda self: b"k1"), (lambda self: b"x" * 5000)
+
+    sending = Transaction(Refused(), None)
+    sending.send("alerts", Message(b"k1", b"x" * 5000))
+    with pytest.raises(TargetError, match="the key 'k1' has a value of 5,000 bytes"):
+        sending.send("alerts", Message(b"k2", b"x"))
 
 
 @pytest.mark.shows("08.horizontal-partitioner", 8)

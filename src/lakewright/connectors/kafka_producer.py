@@ -128,6 +128,8 @@ class Transaction:
             except Exception as error:
                 if code_of(error) == _TOO_LARGE:
                     raise _too_large(topic, message.key, len(message.value or b"")) from error
+                if code_of(error) == "_STATE":
+                    self._wait_for_refusal()
                 self._reveal(error)
         self._waiting += 1
         if self._waiting >= 1000:
@@ -162,6 +164,11 @@ class Transaction:
                 hint="A repeat finds out, and sends them again under a higher number, which then counts.",
             ) from error
         self.committed = True
+
+    def _wait_for_refusal(self) -> None:
+        """Raise why an earlier message was refused: the producer stops at once, and tells a moment later."""
+        for _ in range(10):
+            self._serve(0.1)
 
     def _serve(self, seconds: float) -> None:
         with _own_error():
