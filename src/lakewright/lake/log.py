@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from lakewright.errors import TargetError
+from lakewright.model.identity import Identity
+from lakewright.model.outside import Log
 from lakewright.model.receipts import Change, Commit
 from lakewright.model.slices import ANY_CELL, EVENT_COLUMN
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaLog", "local_path"]
+__all__ = ["DeltaLog", "local_path", "own_commits"]
 
 
 def local_path(uri: str) -> str | None:
@@ -30,6 +32,17 @@ def local_path(uri: str) -> str | None:
         return uri
     parsed = urlparse(uri)
     return unquote(parsed.path) if parsed.scheme == "file" else None
+
+
+def own_commits(log: Log) -> Iterator[tuple[Commit, Identity]]:
+    """The commits that carry an identity, the newest first: whoever looks for the last of a kind stops early."""
+    oldest, newest = log.bounds()
+    if oldest is None or newest is None:
+        return
+    for version in range(newest, oldest - 1, -1):
+        commit = log.commit(version)
+        if (identity := Identity.from_json(commit.metadata)) is not None:
+            yield commit, identity
 
 
 class DeltaLog:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
+from lakewright.lake.log import own_commits
 from lakewright.lake.schemas import fit_to_table
 from lakewright.model.columns import (
     FILE_COLUMN,
@@ -92,14 +93,8 @@ def write_side_rows(
 
 def find_side_rows(lake: Lake, table: str, identity: Identity) -> Commit | None:
     """The commit of side rows under this very transaction: the newest, found from the end of the log."""
-    log = lake.delta_log(table)
-    oldest, newest = log.bounds()
-    if oldest is None or newest is None:
-        return None
-    for version in range(newest, oldest - 1, -1):
-        commit = log.commit(version)
-        found = Identity.from_json(commit.metadata)
-        if found is not None and found.kind == identity.kind and found.transaction == identity.transaction:
+    for commit, found in own_commits(lake.delta_log(table)):
+        if found.kind == identity.kind and found.transaction == identity.transaction:
             return commit
     return None
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from lakewright.errors import ConfigurationError
 from lakewright.failpoints import failpoint
+from lakewright.lake.log import own_commits
 from lakewright.model.arrivals import Window
-from lakewright.model.identity import Identity
 from lakewright.model.slices import ARRIVAL_COLUMN, WHOLE, arrival_slice
 from lakewright.model.streams import FIRST_GENERATION
 from lakewright.pipelines.definitions import Dataset
@@ -118,11 +118,8 @@ def was_restored(shop: Workshop, dataset: Dataset) -> bool:
 
 def _last_told(shop: Workshop, dataset: Dataset) -> int:
     """The generation that the log tells of last, by a deletion or a micro-batch; or that it was restored since."""
-    log = shop.lake.log(dataset.name)
-    oldest, newest = log.bounds()
-    for version in range(newest or 0, (oldest or 0) - 1, -1):
-        identity = Identity.from_json(log.commit(version).metadata)
-        if identity is None or identity.kind == "fence":
+    for _, identity in own_commits(shop.lake.log(dataset.name)):
+        if identity.kind == "fence":
             continue
         if identity.kind == "restore":
             return _RESTORED

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from lakewright.errors import TargetError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
+from lakewright.lake.log import own_commits
 from lakewright.lake.schemas import fit_to_table
-from lakewright.model.identity import Identity
 from lakewright.model.streams import batch_number
 from lakewright.patterns.storage.skew_buffer import SkewBuffer, split_by_quota
 from lakewright.pipelines.definitions import Dataset
@@ -102,14 +102,8 @@ def standing_of(lake: Lake, dataset: Dataset, generation: int) -> Standing:
 
 def last_kept(lake: Lake, name: str, generation: int) -> Kept | None:
     """The newest state that a generation left; None: nothing has been set aside. A new one begins empty."""
-    log = lake.delta_log(buffer_of(name))
-    oldest, newest = log.bounds()
-    if oldest is None or newest is None:
-        return None
-    for version in range(newest, oldest - 1, -1):
-        commit = log.commit(version)
-        identity = Identity.from_json(commit.metadata)
-        if identity is None or identity.kind == "schema":
+    for commit, identity in own_commits(lake.delta_log(buffer_of(name))):
+        if identity.kind == "schema":
             continue
         told = identity.details
         if identity.kind == "fence" or told.get("generation") != generation:
@@ -128,13 +122,8 @@ def last_kept(lake: Lake, name: str, generation: int) -> Kept | None:
 
 def last_delivered(lake: Lake, name: str, generation: int) -> int | None:
     """The place of the last batch of a generation whose rows are in the dataset, as the log tells."""
-    log = lake.delta_log(name)
-    oldest, newest = log.bounds()
-    if oldest is None or newest is None:
-        return None
-    for version in range(newest, oldest - 1, -1):
-        identity = Identity.from_json(log.commit(version).metadata)
-        if identity is None or identity.kind not in ("data", "rewind", "restore"):
+    for _, identity in own_commits(lake.delta_log(name)):
+        if identity.kind not in ("data", "rewind", "restore"):
             continue
         if identity.kind != "data" or identity.details.get("generation") != generation:
             return None
