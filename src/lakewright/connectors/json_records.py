@@ -25,9 +25,9 @@ _BLANKS = " \t\r\n"
 _BYTE_ORDER_MARK = "\ufeff"
 _WIDE = ("UTF-16LE", "UTF-16BE")
 # Whether nothing follows the first value, which is all that from_json reads. In brackets, it and three more must be an
-# array of four: a text that closes the bracket itself has another number, unless it brings three values of its own. That
-# scan costs a quarter of the parse, which flat records are spared. Bytes are looked at: to count signs (``instr``,
-# ``length``) costs more than the parse.
+# array of four: a text that closes the bracket itself has another number, unless it brings three values of its own.
+# That scan costs a quarter of the parse, which flat records are spared. Bytes are looked at: to count signs
+# (``instr``, ``length``) costs more than the parse.
 _BUT_LAST = "CAST(substring(CAST(text AS BINARY), 1, octet_length(text) - 1) AS STRING)"
 _IS_FLAT = f"endswith(text, '}}') AND NOT contains({_BUT_LAST}, '}}')"
 _IS_ONE_VALUE = f"({_IS_FLAT} OR json_array_length(concat('[', text, ', 0, 0, 0]')) <=> 4)"
