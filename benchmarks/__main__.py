@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import chain, kafka, memory, receipts, silver, start_up
+from benchmarks import chain, compaction, kafka, memory, receipts, silver, start_up
 
 ALL = {
     "silver": silver.main,
@@ -13,6 +13,7 @@ ALL = {
     "receipts": receipts.main,
     "kafka": kafka.main,
     "memory": memory.main,
+    "compaction": compaction.main,
 }
 
 

@@ -52,10 +52,12 @@ TARGET_KEYS = {
     "connections": "Connections that replace those of the project of the same name, each as a whole.",
 }
 CONNECTION_KEYS = {
-    "url": "`postgresql://USER@HOST:PORT/DATABASE`, or `kafka://HOST:PORT,HOST:PORT`. Never with a password.",
+    "url": "`postgresql://USER@HOST:PORT/DATABASE`, `kafka://HOST:PORT,HOST:PORT`, or `debezium://HOST:PORT`. "
+    "Never with a password.",
     "password": "A reference to the password of a database, such as `secret://env/BLOG_DB_PASSWORD`.",
     "options": "Options of the client by their own names; a secret among them is a reference.",
-    "service": "`postgres` or `kafka`: the one that `lakewright services up` runs for this project, and no other key.",
+    "service": "`postgres`, `kafka` or `debezium`: the one that `lakewright services up` runs for this project, and no "
+    "other key.",
 }
 VARIABLES = {
     "LAKEWRIGHT_TARGET": "The target to use; `--target` wins over it.",
@@ -125,6 +127,7 @@ EXIT_CODES = {
     1: "the run failed",
     2: "wrong usage or configuration; nothing was started",
     3: "a guard refused; nothing was published",
+    4: "not ready yet (`lakewright ready`, and readers that wait for a marker)",
     130: "interrupted",
 }
 

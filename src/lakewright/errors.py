@@ -20,6 +20,7 @@ __all__ = [
     "LeaseHeldError",
     "LimitExceeded",
     "MissingColumnsError",
+    "NotReady",
     "SchemaChangeError",
     "StepFailed",
     "StoreError",
@@ -34,7 +35,7 @@ class LakewrightError(Exception):
     """The root of all our errors: a message for people and, where there is one, a hint.
 
     ``exit_code`` is what the command line ends with: 1 the run failed, 2 wrong usage or configuration
-    (nothing was started), 3 a guard refused (nothing was published), 130 interrupted.
+    (nothing was started), 3 a guard refused (nothing was published), 4 not ready yet, 130 interrupted.
     """
 
     exit_code = 1
@@ -106,6 +107,12 @@ class MissingColumnsError(InputError):
 
 class SchemaChangeError(InputError):
     """A column was lost or changed its type. Refused before the write."""
+
+
+class NotReady(LakewrightError):
+    """What was asked for is not complete yet, or no longer. Nothing was read: wait, and ask again."""
+
+    exit_code = 4
 
 
 class LimitExceeded(LakewrightError):

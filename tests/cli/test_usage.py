@@ -14,8 +14,8 @@ from .conftest import Lakewright
 
 def test_all_commands_are_there():
     assert set(COMMANDS) == {
-        *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "show", "sql"),
-        *("rollback", "repartition"),
+        *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "ready", "show", "sql"),
+        *("rollback", "repartition", "maintain"),
         *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages"),
         *("services up", "services status", "services down", "stream show", "stream rewind"),
     }

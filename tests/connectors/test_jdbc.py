@@ -140,6 +140,7 @@ def test_what_arrives_as_what(reader):
         reader.frame(source, one, "idd INT")
 
 
+@pytest.mark.shows("02.transformation-replicator", 5)
 def test_what_goes_wrong_is_told_without_the_password(reader, monkeypatch):
     reader.sql(USERS)
     reader.sql("CREATE ROLE guest_jdbc LOGIN" if not _has_role(reader, "guest_jdbc") else "SELECT 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,8 +16,8 @@ from lakewright.testing.plugin import write_files
 from tests.pipelines.shop import land, ok, order, rows_of
 
 PIPELINE = """
-    from lakewright import (DataOverwrite, DeadLetter, JsonFiles, Merger, Pipeline, PrivateOutput, Scd2,
-                            WindowedDeduplicator)
+    from lakewright import (DataOverwrite, DeadLetter, JsonFiles, Merger, Pipeline, PrivateOutput, ReadinessMarker,
+                            Scd2, WindowedDeduplicator)
 
     shop = Pipeline("shop", start="2026-01-01")
     shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
@@ -24,6 +25,7 @@ PIPELINE = """
 
     @shop.dataset(
         event_time="at",
+        marker=ReadinessMarker(flag_file="COMPLETED"),
         outputs={"big_orders": PrivateOutput(writer=DataOverwrite())},
         guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}),
                               WindowedDeduplicator(keys=["order_id"])]},
@@ -109,6 +111,10 @@ def shop(project, half_way, tmp_path):
     return project(folder="shop")
 
 
+def flag(shop, slice_id: str) -> Path:
+    return Path(shop.lake.root) / "_ready" / "clean" / slice_id / "COMPLETED"
+
+
 def mended(shop, undisturbed) -> None:
     """One more run, and everything is as if nobody had killed anything."""
     ok(shop.run(at="2026-01-03"))
@@ -118,6 +124,10 @@ def mended(shop, undisturbed) -> None:
     for name in TABLES:
         ours = [c.version for c in shop.lake.log(name).commits() if '"kind":"data"' in (c.metadata or "")]
         assert [version for version in ours if shop.store.receipts.get(name, version) is None] == []
+        assert all(shop.ready(name, slice_id).ready for slice_id in shop.store.receipts.live_slices(name))
+    days = ("2026-01-01", "2026-01-02")
+    told = {slice_id: json.loads(flag(shop, slice_id).read_text())["version"] for slice_id in days}
+    assert told == {slice_id: shop.ready("clean", slice_id).version for slice_id in told}
     assert not ok(shop.run(at="2026-01-03")).outcomes
 
 
@@ -138,6 +148,8 @@ def test_each_run_mends_what_the_kill_before_it_left_and_the_last_one_everything
     for failpoint, select, step, table in IN_A_ROW:
         run_killed(shop.folder, failpoint, select)
         assert [(dead.dataset, dead.slice_id) for dead in shop.store.steps.open_steps()] == [step]
+        assert not shop.ready(*step).ready
+        assert flag(shop, "2026-01-01").exists() == (step[0] != "clean"), "gone before the first commit of the slice"
         log = shop.lake.log(table)
         assert '"kind":"data"' in log.commit(log.latest()).metadata  # it had reached the log, and nobody knows of it
     mended(shop, undisturbed)

@@ -61,6 +61,8 @@ def typed(folder: Path, *words: str) -> str:
 def test_dev_makes_what_it_is_asked_for_from_prods_bronze(both):
     prod, dev = both
     before = files_of(prod.folder / "prod")
+    assert "1 rows" in typed(dev.folder, "ready", "clean", "--slice", "2026-01-01")
+    assert not dev.ready("clean", "2026-01-02").ready
     made_here = {("clean", "2026-01-01"), ("daily", "2026-01-01")}
 
     planned = dev.plan(at="2026-01-02")

@@ -6,7 +6,7 @@ The steps know sources by their names alone, so this is the one file that anothe
 
 from pathlib import Path
 
-from lakewright import CsvFiles, JsonFiles, Pipeline, load_contract
+from lakewright import CsvFiles, FullLoader, JsonFiles, Pipeline, load_contract
 
 CONTRACTS = Path(__file__).parent.parent / "contracts"
 
@@ -25,6 +25,7 @@ sources.source(
 sources.source(
     "pages",
     CsvFiles("landing/pages"),
+    load=FullLoader(),
     schema="page string, title string, category string, author string",
     description="The pages of the blog",
 )

@@ -74,6 +74,7 @@ def _dataset_as_json(one: DatasetPlan, graph: Graph) -> dict[str, Any]:
         "read_by": sorted(graph.downstream(dataset.name)),
         "place": str(dataset.place),
         "new": one.new or None,
+        "waiting": list(one.waits),
         "live": one.live,
         "fresh": one.fresh,
         "slices": [

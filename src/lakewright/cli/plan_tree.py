@@ -41,12 +41,16 @@ def state_lines(one: DatasetPlan) -> Iterator[tuple[str, str]]:
     """What is to be said of a dataset's slices, each line with its style."""
     if one.new:
         yield f"new: {one.new}", "green"
+    for waits in one.waits[:_FOLD_ABOVE]:
+        yield f"waiting: {waits}", "dim"
+    if len(one.waits) > _FOLD_ABOVE:
+        yield f"waiting: {len(one.waits) - _FOLD_ABOVE} more (--json lists all)", "dim"
     # Grouped first: a status that comes and goes among the slices is still one status.
     ordered = sorted(one.states, key=lambda state: state.status)
     for status, group in groupby(ordered, key=lambda state: state.status):
         for line in _folded(list(group)):
             yield line, _STYLES.get(status, "green")
-    if not one.states and not one.new:
+    if not one.states and not one.new and not one.waits:
         yield _fresh(one.fresh), "dim"
     elif one.fresh > 0:
         yield f"{_fresh(one.fresh)}", "dim"

@@ -1,4 +1,4 @@
-"""`lakewright services`: PostgreSQL and Kafka for development and tests."""
+"""`lakewright services`: PostgreSQL, Kafka and Debezium for development and tests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SERVICE",
-        help="postgres or kafka; both where none is named. By name only: connect (a Spark Connect server), "
-        "spark-master, spark-worker-1, spark-worker-2.",
+        help="postgres or kafka; both where none is named. By name only: debezium (change data capture; starts kafka "
+        "too), connect (a Spark Connect server), spark-master, spark-worker-1, spark-worker-2.",
     ),
 ]
 ShowSecrets = Annotated[bool, flag("--show-secrets", help="Show the password instead of ***.")]
@@ -41,6 +41,10 @@ def up(
         int | None,
         typer.Option("--kafka-port", metavar="PORT", min=0, max=65535, help="Fix its port; 0: any that is free."),
     ] = None,
+    debezium_port: Annotated[
+        int | None,
+        typer.Option("--debezium-port", metavar="PORT", min=0, max=65535, help="Fix its port; 0: any that is free."),
+    ] = None,
 ) -> None:
     """Start PostgreSQL and Kafka unless they run, and wait until they answer.
 
@@ -51,7 +55,7 @@ def up(
     from lakewright.runtime.services import up as start
 
     began = time.monotonic()
-    asked = {"postgres": postgres_port, "kafka": kafka_port}
+    asked = {"postgres": postgres_port, "kafka": kafka_port, "debezium": debezium_port}
     ports = {name: port for name, port in asked.items() if port is not None}
     found = start(_folder(screen), names or NAMES, ports=ports, say=screen.say)
     if screen.as_json:

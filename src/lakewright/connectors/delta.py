@@ -54,6 +54,11 @@ class DeltaTable:
         """Yes, as long as the table keeps its versions."""
         return True
 
+    @property
+    def takes_part(self) -> str | None:
+        """None: the first arrival is the whole table."""
+        return None
+
     def look(self, ctx: SourceContext) -> Found | None:
         """The versions since the last arrival that brought rows; None where there are none."""
         history = TableHistory(resolve_folder(self.path, ctx.project))

@@ -11,22 +11,66 @@ from lakewright.connectors.listing import list_files, resolve_folder, version_of
 from lakewright.errors import InputError
 from lakewright.model.arrivals import Arrival, FileVersion, JsonValue
 from lakewright.model.protocols import Found, SourceContext
+from lakewright.patterns.ingestion.folder_readiness import FolderReadiness
 
-__all__ = ["find_new_files", "gone_files", "refuse_gone_files", "window_files", "window_folder"]
+__all__ = [
+    "find_new_files",
+    "find_new_partitions",
+    "gone_files",
+    "refuse_gone_files",
+    "unready_folders",
+    "window_files",
+    "window_folder",
+]
 
 
 def find_new_files(
-    path: str, ctx: SourceContext, *, pattern: str, max_files: int | None, max_bytes: int | None
+    path: str,
+    ctx: SourceContext,
+    *,
+    pattern: str,
+    max_files: int | None,
+    max_bytes: int | None,
+    ready: FolderReadiness | None = None,
 ) -> Found | None:
     """The files that no arrival holds in their present version, bounded; None where there are none.
 
-    A deleted file is no arrival: what was taken from it stays.
+    A deleted file is no arrival: what was taken from it stays. With ``ready``, files of folders that are not complete
+    are none of them.
     """
-    listed = list_files(resolve_folder(path, ctx.project), pattern)
-    new = [file for file in listed if _known_version(ctx, file.path) != file.version]
+    new = _complete_files(path, ctx, pattern, ready)
     if not new:
         return None
     taken = _bounded(new, max_files, max_bytes)
+    return _found(path, ctx, taken, more=len(new) - len(taken))
+
+
+def find_new_partitions(
+    path: str, key: str, ctx: SourceContext, *, pattern: str, ready: FolderReadiness
+) -> Sequence[Found]:
+    """The same, an arrival per partition folder such as ``date=2026-01-05``, in their order; incomplete ones wait."""
+    parts: dict[str, list[FileVersion]] = {}
+    for file in _complete_files(path, ctx, pattern, ready):
+        named = [part for part in file.path.split("/")[:-1] if part.startswith(f"{key}=")]
+        if not named:
+            raise InputError(
+                f"{path}/{file.path} lies in no partition {key}=..., so it belongs to no arrival. Nothing was read.",
+                hint=f"Deliver it to {path}/{key}=.../, or exclude it by 'pattern'.",
+            )
+        parts.setdefault(named[0], []).append(file)
+    return [_found(path, ctx, parts[name], more=0, of=name) for name in sorted(parts)]
+
+
+def _complete_files(path: str, ctx: SourceContext, pattern: str, ready: FolderReadiness | None) -> list[FileVersion]:
+    new = _new_files(path, ctx, pattern)
+    if ready is None or not new:
+        return new
+    complete = {folder for folder, reason in _reasons(path, ctx, new, ready).items() if reason is None}
+    # Listed once more, after the folders were seen complete: one may have got its last file in between.
+    return [file for file in _new_files(path, ctx, pattern) if _folder_of(file) in complete]
+
+
+def _found(path: str, ctx: SourceContext, taken: Sequence[FileVersion], *, more: int, of: str | None = None) -> Found:
     for file in taken:
         _refuse_unreadable_name(path, file.path)
     supersedes = tuple(
@@ -39,8 +83,30 @@ def find_new_files(
         window={"root": path, "files": files},
         files=tuple(taken),
         supersedes=supersedes,
-        summary=_summary(taken, len(supersedes), len(new) - len(taken)),
+        summary=("" if of is None else f"{of}: ") + _summary(taken, len(supersedes), more),
     )
+
+
+def unready_folders(path: str, ctx: SourceContext, *, pattern: str, ready: FolderReadiness) -> dict[str, str]:
+    """The folders with new files that may not be read yet, as people know them, each with the reason."""
+    reasons = _reasons(path, ctx, _new_files(path, ctx, pattern), ready)
+    return {"/".join(filter(None, (path, folder))): why for folder, why in reasons.items() if why is not None}
+
+
+def _new_files(path: str, ctx: SourceContext, pattern: str) -> list[FileVersion]:
+    listed = list_files(resolve_folder(path, ctx.project), pattern)
+    return [file for file in listed if _known_version(ctx, file.path) != file.version]
+
+
+def _reasons(
+    path: str, ctx: SourceContext, files: Iterable[FileVersion], ready: FolderReadiness
+) -> dict[str, str | None]:
+    root = resolve_folder(path, ctx.project)
+    return {folder: ready.not_yet(root, folder) for folder in sorted({_folder_of(file) for file in files})}
+
+
+def _folder_of(file: FileVersion) -> str:
+    return file.path.rpartition("/")[0]
 
 
 def window_folder(arrival: Arrival, ctx: SourceContext) -> Path:

@@ -11,7 +11,8 @@ Consequences:
       a ``touch`` counts as a replacement.
     - A file that changes between ``read`` and the end of the write is seen afterwards: ``_lw_file_version``
       holds the version that Spark listed, and ``gone`` compares the files with what was recorded.
-    - Folders such as ``date=2026-01-05`` give no columns: only what the files hold is read.
+    - Folders such as ``date=2026-01-05`` give no columns: only what the files hold is read. With ``ready=`` the
+      files of one are taken when it is complete, and not before.
     - Fields that the schema does not name are not read. Gained columns of CSV and Parquet are told by
       ``gained_columns``; those of JSON are not, for that would mean to parse each record twice.
     - Spark rounds a number to the scale of a declared DECIMAL. In JSON a number under a column that is
@@ -28,20 +29,24 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.connectors.file_windows import (
     find_new_files,
+    find_new_partitions,
     gone_files,
     refuse_gone_files,
+    unready_folders,
     window_files,
     window_folder,
 )
 from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import Arrival
 from lakewright.model.protocols import Found, SourceContext
+from lakewright.model.times import parse_duration
+from lakewright.patterns.ingestion.folder_readiness import FlagFile, FolderReadiness, NextPartition
 
 if TYPE_CHECKING:  # a project file names sources before Spark is there
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["CsvFiles", "Encoding", "JsonFiles", "ParquetFiles"]
+__all__ = ["CsvFiles", "Encoding", "FlagFile", "JsonFiles", "NextPartition", "ParquetFiles"]
 
 Encoding = Literal["UTF-8", "ISO-8859-1", "UTF-16LE", "UTF-16BE"]
 _OURS = {
@@ -79,9 +84,24 @@ class _Folder:
     max_bytes: int | None = None
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     """More options for Spark's parser, such as ``timestampFormat``."""
+    ready: FolderReadiness | None = None
+    """When the files of a folder are complete: ``FlagFile("_SUCCESS")``, or ``NextPartition()``."""
+    wait_at_most: str | None = None
+    """So long after it was first seen a folder that is not complete is a failure."""
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
+        if self.ready is not None and not isinstance(self.ready, FolderReadiness):
+            raise ConfigurationError(
+                f'{kind}: ready is FlagFile("_SUCCESS") or NextPartition(), not {self.ready!r}.',
+            )
+        if self.wait_at_most is not None:
+            parse_duration(self.wait_at_most)
+            if self.ready is None:
+                raise ConfigurationError(
+                    f"{kind}: wait_at_most says how long a folder may be incomplete, but nothing says when it is.",
+                    hint='Add ready=FlagFile("_SUCCESS") or ready=NextPartition().',
+                )
         if not self.path:
             raise ConfigurationError(f"{kind}: the path is empty. Name a folder, such as 'landing/visits'.")
         for name, bound in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
@@ -96,9 +116,31 @@ class _Folder:
         """Yes: the versions of the files are recorded."""
         return True
 
+    @property
+    def takes_part(self) -> str | None:
+        """Why an arrival may be only a part of what is there; None where it never is."""
+        limit = next((name for name in ("max_files", "max_bytes") if getattr(self, name) is not None), None)
+        return None if limit is None else f"{limit} takes only a part at a time"
+
     def look(self, ctx: SourceContext) -> Found | None:
         """The files that are new or replaced; None where there are none."""
-        return find_new_files(self.path, ctx, pattern=self.pattern, max_files=self.max_files, max_bytes=self.max_bytes)
+        return find_new_files(
+            self.path,
+            ctx,
+            pattern=self.pattern,
+            max_files=self.max_files,
+            max_bytes=self.max_bytes,
+            ready=self.ready,
+        )
+
+    def look_by_folder(self, key: str, ctx: SourceContext) -> Sequence[Found]:
+        """The files that are new or replaced, an arrival per complete partition ``key=...``."""
+        assert self.ready is not None, "asked for by `IncrementalLoader.check_source`"
+        return find_new_partitions(self.path, key, ctx, pattern=self.pattern, ready=self.ready)
+
+    def waiting(self, ctx: SourceContext) -> Mapping[str, str]:
+        """The folders with new files that are not complete yet, each with the reason."""
+        return {} if self.ready is None else unready_folders(self.path, ctx, pattern=self.pattern, ready=self.ready)
 
     def gone(self, arrival: Arrival, ctx: SourceContext) -> Sequence[str]:
         """The files of the arrival that vanished or changed since it was recorded."""

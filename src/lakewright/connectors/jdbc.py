@@ -23,13 +23,15 @@ Consequences:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from lakewright.connectors.postgres_connection import connecting, jdbc_options, quoted, words
+from lakewright.connectors.postgres_connection import connecting, jdbc_options, quoted
 from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import Arrival, JsonValue, Window
 from lakewright.model.connections import Connection
+from lakewright.model.loads import CursorCut
 from lakewright.model.protocols import Found, SourceContext
 
 if TYPE_CHECKING:  # a project file names sources before Spark is there
@@ -77,37 +79,41 @@ class Jdbc:
         return False
 
     @property
+    def takes_part(self) -> str | None:
+        """Why an arrival is only a part of the table; None where it is the whole."""
+        return None if self.cursor is None else f"the cursor '{self.cursor}' takes only what is new"
+
+    @property
     def shown(self) -> str:
         return self.table or "query"
 
     def look(self, ctx: SourceContext) -> Found | None:
         """What is above the cursor, or the table if it has changed; None where nothing is new."""
-        what = f"{ctx.dataset} ({self.connection}: {self.shown})"
-        with connecting(self._connection(ctx), what=what, effect="Nothing was read.", reading=True) as session:
+        if self.cursor is not None:
+            return next(iter(self.look_by(CursorCut(self.cursor), ctx)), None)
+        with self._asking(ctx) as session:
             from lakewright.connectors.jdbc_questions import ask_columns
 
-            columns = ask_columns(session, self, what=what)
-            if self.cursor is not None:
-                return self._newer(session, columns, ctx, what)
-            return self._changed(session, columns, ctx)
+            return self._changed(session, ask_columns(session, self, what=self._what(ctx)), ctx)
 
-    def _newer(self, session: Session, columns: dict[str, FoundColumn], ctx: SourceContext, what: str) -> Found | None:
-        from lakewright.connectors.jdbc_questions import ask_range
+    def look_by(self, cut: CursorCut, ctx: SourceContext) -> Sequence[Found]:
+        """The windows of a rising column that come after the last one."""
+        source = replace(self, cursor=cut.cursor)
+        with self._asking(ctx) as session:
+            from lakewright.connectors.jdbc_questions import ask_columns
+            from lakewright.connectors.jdbc_windows import cut_windows
 
-        assert self.cursor is not None
-        last = ctx.last_window or {}
-        after = cast("str | None", last.get("upto")) if last.get("cursor") == self.cursor else None
-        kind = columns[self.cursor].kind
-        upto = ask_range(session, self, after, kind, what=what)
-        if upto is None:
-            return None
-        window: dict[str, JsonValue] = {"of": self.shown, "cursor": self.cursor, "type": kind, "after": after}
-        window["upto"] = upto
-        summary = f"{self.cursor} up to {upto}" if after is None else f"{self.cursor} after {after}, up to {upto}"
-        return Found(window={**window, "key": self._bounds(session, columns, window)}, summary=summary)
+            columns = ask_columns(session, source, what=self._what(ctx))
+            return cut_windows(session, source, columns, cut, ctx, what=self._what(ctx))
+
+    def _asking(self, ctx: SourceContext) -> AbstractContextManager[Session]:
+        return connecting(self._connection(ctx), what=self._what(ctx), effect="Nothing was read.", reading=True)
+
+    def _what(self, ctx: SourceContext) -> str:
+        return f"{ctx.dataset} ({self.connection}: {self.shown})"
 
     def _changed(self, session: Session, columns: dict[str, FoundColumn], ctx: SourceContext) -> Found | None:
-        from lakewright.connectors.jdbc_questions import ask_fingerprint
+        from lakewright.connectors.jdbc_questions import ask_bounds, ask_fingerprint
 
         rows, fingerprint = ask_fingerprint(session, self)
         window: dict[str, JsonValue] = {"of": self.shown, "rows": rows, "fingerprint": fingerprint}
@@ -116,15 +122,9 @@ class Jdbc:
             return None
         if last is None and rows == 0:
             return None
-        window["key"] = self._bounds(session, columns, window)
+        if self.key is not None:
+            window["key"] = ask_bounds(session, self, columns[self.key], "")
         return Found(window=window, summary=f"a snapshot of {rows:,} rows")
-
-    def _bounds(self, session: Session, columns: dict[str, FoundColumn], window: Window) -> JsonValue:
-        from lakewright.connectors.jdbc_questions import ask_bounds
-
-        if self.key is None:
-            return None
-        return ask_bounds(session, self, columns[self.key], _condition(window))
 
     def gone(self, arrival: Arrival, ctx: SourceContext) -> Sequence[str]:
         """Nothing: what was recorded and not yet read is read by its range."""
@@ -153,7 +153,7 @@ class Jdbc:
             *columns,
             F.lit(None).cast("string").alias(RAW_COLUMN),
             F.lit(self.shown).alias(FILE_COLUMN),
-            F.lit(arrival.window.get("upto")).cast("string").alias(VERSION_COLUMN),
+            F.lit(arrival.window.get("upto", arrival.window.get("to"))).cast("string").alias(VERSION_COLUMN),
         )
         return record.select("*", hash_column(declared))
 
@@ -168,11 +168,13 @@ class Jdbc:
     def _rows(self, window: Window, spark: SparkSession, ctx: SourceContext) -> DataFrame:
         from lakewright.connectors.jdbc_errors import explain_jdbc_error
         from lakewright.connectors.jdbc_questions import relation
+        from lakewright.connectors.jdbc_windows import condition
 
         # What decides which rows are read is selected too, or the database would not know it further out.
-        deciding = [name for name in (self.key, self.cursor) if name is not None]
+        cursor = cast("str | None", window.get("cursor"))
+        deciding = [name for name in (self.key, cursor) if name is not None]
         listed = list(dict.fromkeys([*self.columns, *deciding])) if self.columns else []
-        query = f"({relation(self, listed)}) AS r{_condition(window)}"
+        query = f"({relation(self, listed)}) AS r{condition(window)}"
         reader = spark.read.format("jdbc").options(**jdbc_options(self._connection(ctx)))
         reader = reader.option("fetchsize", self.fetch_size)
         reader = reader.option("dbtable", f"(SELECT * FROM {query}) AS arrival")
@@ -192,14 +194,3 @@ class Jdbc:
 
     def _connection(self, ctx: SourceContext) -> Connection:
         return ctx.connections.get(self.connection, kind="postgresql", asked_by=ctx.dataset)
-
-
-def _condition(window: Window) -> str:
-    """The window's range as a condition that the database evaluates."""
-    if "cursor" not in window:
-        return ""
-    cursor, kind = quoted(str(window["cursor"])), window["type"]
-    parts = [f"{cursor} <= {words(str(window['upto']))}::{kind}"]
-    if window["after"] is not None:
-        parts.append(f"{cursor} > {words(str(window['after']))}::{kind}")
-    return " WHERE " + " AND ".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import Session, TableName, ask, no_such_table, quoted
@@ -13,7 +14,16 @@ from lakewright.model.arrivals import JsonValue
 if TYPE_CHECKING:
     from lakewright.connectors.jdbc import Jdbc
 
-__all__ = ["FoundColumn", "ask_bounds", "ask_columns", "ask_fingerprint", "ask_range", "relation"]
+__all__ = [
+    "FoundColumn",
+    "ask_bounds",
+    "ask_columns",
+    "ask_fingerprint",
+    "ask_intervals",
+    "ask_lower",
+    "ask_range",
+    "relation",
+]
 
 _READABLE = frozenset(
     ["bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "bpchar", "name", "citext",
@@ -114,6 +124,51 @@ def ask_range(session: Session, source: Jdbc, after: str | None, kind: str, *, w
     """The highest value of the cursor above ``after``, as text; None where nothing is newer."""
     assert source.cursor is not None
     cursor = quoted(source.cursor)
+    _refuse_nulls(session, source, what)
+    where = "" if after is None else f" WHERE {cursor} > %s::{kind}"
+    row = ask(
+        session, f"SELECT max({cursor})::text FROM ({_rows(source)}) AS r{where}", () if after is None else (after,)
+    ).fetchone()
+    return None if row is None or row[0] is None else str(row[0])
+
+
+def ask_lower(session: Session, value: str, kind: str, by: timedelta) -> str:
+    """A value of a date or time column, moved back, as text."""
+    row = ask(
+        session, f"SELECT (%s::{kind} - %s::interval)::{kind}::text", (value, f"{by.total_seconds()} s")
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def ask_intervals(
+    session: Session,
+    source: Jdbc,
+    kind: str,
+    every: timedelta,
+    begun: datetime | None,
+    end: datetime,
+    *,
+    what: str,
+) -> list[tuple[datetime, int]]:
+    """The starts of the intervals before ``end`` that have rows, and how many, counted by the server in one query."""
+    assert source.cursor is not None
+    _refuse_nulls(session, source, what)
+    cursor = quoted(source.cursor)
+    moment = cursor if kind == "timestamp with time zone" else f"({cursor}::timestamp AT TIME ZONE 'UTC')"
+    since, values = ("", (end,)) if begun is None else (f" AND {moment} >= %s", (end, begun))
+    rows = ask(
+        session,
+        f"SELECT date_bin('{every.total_seconds():.0f} s', {moment}, '1970-01-01Z'), count(*) "
+        f"FROM ({_rows(source)}) AS r WHERE {moment} < %s{since} GROUP BY 1 ORDER BY 1",
+        values,
+    )
+    return [(start.astimezone(UTC), int(count)) for start, count in rows]
+
+
+def _refuse_nulls(session: Session, source: Jdbc, what: str) -> None:
+    assert source.cursor is not None
+    cursor = quoted(source.cursor)
     empty = ask(session, f"SELECT 1 FROM ({_rows(source)}) AS r WHERE {cursor} IS NULL LIMIT 1").fetchone()
     if empty is not None:
         raise InputError(
@@ -121,11 +176,6 @@ def ask_range(session: Session, source: Jdbc, after: str | None, kind: str, *, w
             hint=f'Fill it, or read query="SELECT *, coalesce({source.cursor}, ...) AS changed FROM ..." by '
             'cursor="changed".',
         )
-    where = "" if after is None else f" WHERE {cursor} > %s::{kind}"
-    row = ask(
-        session, f"SELECT max({cursor})::text FROM ({_rows(source)}) AS r{where}", () if after is None else (after,)
-    ).fetchone()
-    return None if row is None or row[0] is None else str(row[0])
 
 
 def ask_bounds(session: Session, source: Jdbc, found: FoundColumn, where: str) -> dict[str, JsonValue] | None:

@@ -115,6 +115,13 @@ class KafkaMessages:
             timeout=self.transaction_timeout, path=self.shown,
         )  # fmt: skip
 
+    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
+        """Nothing is done to a topic: its settings are read, and what they mean for readers is told."""
+        from lakewright.connectors.kafka_compaction import check_log_compaction
+
+        client = KafkaClient.connect(connections, self.connection, asked_by=dataset)
+        return False, " ".join(check_log_compaction(client, self.topic).findings)
+
     def maker(self, who: str) -> MessageMaker:
         """How rows become messages."""
         return MessageMaker(who, self.key, self.value, self.headers, self.partition_of, self.other)

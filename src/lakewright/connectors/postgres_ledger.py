@@ -88,6 +88,12 @@ class Ledger:
         )
         return taken.fetchone() is not None
 
+    def holds(self, session: Session, identity: Identity) -> bool:
+        """Whether the attempt's number is still the one recorded for its slice and part."""
+        asked = f"SELECT number FROM {self._numbers} WHERE (target, dataset, slice, part) = (%s, %s, %s, %s)"
+        row = ask(session, asked, (*self._key, identity.slice_id, identity.part)).fetchone()
+        return row is not None and row[0] == identity.number
+
     def lock(self, session: Session, identity: Identity) -> None:
         """Wait until nobody else is at work on the slice."""
         asked = f"SELECT 1 FROM {self._numbers} WHERE (target, dataset, slice, part) = (%s, %s, %s, %s) FOR UPDATE"

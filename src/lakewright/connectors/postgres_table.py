@@ -99,6 +99,17 @@ class PostgresTable:
     ) -> OpenedTable:
         return OpenedTable(self, self._connection(dataset, connections), dataset, identity, spark, still_mine)
 
+    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
+        """VACUUM the table and its ledger; returns what PostgreSQL tells of it."""
+        from lakewright.connectors.postgres_vacuum import vacuum_postgres
+
+        connection, name = self._connection(dataset, connections), TableName.parse(self.table)
+        done = vacuum_postgres(connection, self.table, dry_run=dry_run)
+        for ledger in ("_lw_ledger", "_lw_ledger_log"):
+            vacuum_postgres(connection, str(name.beside(ledger)), dry_run=dry_run)
+        word = f"{done.dead_rows_before:,} dead rows" + (" to vacuum" if dry_run else " vacuumed")
+        return True, f"{word}, {done.bytes_after:,} bytes on disk"
+
     def _connection(self, dataset: str, connections: Connections) -> Connection:
         return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 

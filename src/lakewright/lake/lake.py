@@ -47,6 +47,7 @@ class Lake:
         self._adopted = self._read_adopted()
         self._borrowed: dict[str, str] = {}
         self._outside: dict[str, Destination] = {}
+        self._placed: dict[str, str] = {}
         self._connections = Connections()
         self._logs: dict[str, DeltaLog] = {}
         self._sessions = ChildSessions(spark)
@@ -54,7 +55,7 @@ class Lake:
 
     def __getstate__(self) -> dict[str, Any]:
         """Names alone travel: to a micro-batch on a server, which brings a session of its own (see ``lend``)."""
-        kept = ("root", "local", "_layers", "_adopted", "_borrowed")
+        kept = ("root", "local", "_layers", "_adopted", "_borrowed", "_placed")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -64,6 +65,10 @@ class Lake:
     def declare(self, layers: Mapping[str, str]) -> None:
         """Tell the lake which datasets there are, and in which layer each lies."""
         self._layers.update(layers)
+
+    def place(self, paths: Mapping[str, str]) -> None:
+        """Tell the lake which datasets lie elsewhere than in its own folder."""
+        self._placed = dict(paths)
 
     def send_outside(self, destinations: Mapping[str, Destination], connections: Connections) -> None:
         """Tell the lake which datasets have no table here: they go to a database or a topic."""
@@ -103,6 +108,8 @@ class Lake:
     def _own_path(self, name: str) -> str:
         if name in self._adopted:
             return self._adopted[name]
+        if name in self._placed:
+            return self._placed[name]
         if name.startswith(f"{SYSTEM_FOLDER}/"):
             return f"{self.root}/{name}"
         if name not in self._layers:

@@ -172,7 +172,9 @@ class DeltaLog:
                 remove = action["remove"]
                 data_change |= remove["dataChange"]
                 rows = _rows(remove)
-                _count(removed, remove, self._rows_of_file(version, remove["path"]) if rows is None else rows)
+                if rows is None and remove["dataChange"]:  # nobody asks for the rows that a compaction moved
+                    rows = self._rows_of_file(version, remove["path"])
+                _count(removed, remove, rows)
             elif "metaData" in action:
                 schema_change = True
         cells = added.keys() | removed.keys()

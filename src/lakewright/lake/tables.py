@@ -167,6 +167,17 @@ class AttemptTable:
 
         return self._as("schema", "columns")._commit(write)
 
+    def drop_columns(self, columns: Sequence[str]) -> Commit | None:
+        """Runs a job that rewrites the table without some columns: none of its files holds them any more."""
+        kept = self.read().drop(*columns)
+        partitions = [name for name in self.log.partition_columns() or () if name not in columns]
+
+        def write() -> None:
+            writer = kept.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.partitionBy(*partitions).save(self._path)
+
+        return self._as("schema", "columns")._commit(write)
+
     def restore(self, version: int) -> Commit | None:
         """Go back to a version. RESTORE takes no identity: the lease is checked once more directly before it."""
 
@@ -174,6 +185,18 @@ class AttemptTable:
             self._spark.sql(f"RESTORE TABLE delta.`{self._path}` TO VERSION AS OF {version}")
 
         return self._commit(write, fenced=False)
+
+    def optimize(self, *, where: str | None, settings: Mapping[str, str]) -> Commit | None:
+        """Runs a job that joins small files; None where there were none. The rows stay as they are.
+
+        OPTIMIZE takes no identity that Delta could compare: a late one joins files that are still there, or fails.
+        """
+        condition = "" if where is None else f" WHERE {where}"
+
+        def write() -> None:
+            self._spark.sql(f"OPTIMIZE delta.`{self._path}`{condition}")
+
+        return self._commit(write, fenced=False, settings=settings)
 
     def _as(self, kind: str, part: str) -> AttemptTable:
         return AttemptTable(

@@ -19,12 +19,21 @@ from lakewright.model.secrets import Secret, is_reference
 
 __all__ = ["SERVICES", "Connection", "ConnectionKind", "Connections", "ServiceConnection"]
 
-ConnectionKind = Literal["postgresql", "kafka"]
-SERVICES: Mapping[str, ConnectionKind] = {"postgres": "postgresql", "kafka": "kafka"}
+ConnectionKind = Literal["postgresql", "kafka", "debezium"]
+SERVICES: Mapping[str, ConnectionKind] = {"postgres": "postgresql", "kafka": "kafka", "debezium": "debezium"}
 """What `lakewright services up` starts -> the kind of connection that it makes."""
 
-_SCHEMES: Mapping[str, ConnectionKind] = {"postgresql": "postgresql", "postgres": "postgresql", "kafka": "kafka"}
-_ADDRESSES = "Write it as postgresql://USER@HOST:5432/DATABASE, or as kafka://HOST:9092,HOST:9092."
+_SCHEMES: Mapping[str, ConnectionKind] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "kafka": "kafka",
+    "debezium": "debezium",
+    "debezium+https": "debezium",
+}
+_ADDRESSES = (
+    "Write it as postgresql://USER@HOST:5432/DATABASE, as kafka://HOST:9092,HOST:9092, or, for the Kafka Connect "
+    "worker that runs Debezium, as debezium://HOST:8083."
+)
 _SECRET_OPTION = re.compile(r"(password|passphrase|secret|token)$|jaas", re.IGNORECASE)
 
 
@@ -47,6 +56,11 @@ class Connection:
             raise ConfigurationError(
                 f"The connection '{self.name}' gives a password, which a Kafka client takes as one of its options.",
                 hint=f'Write options = {{ "sasl.password" = "{self.password}" }}, with the mechanism beside it.',
+            )
+        if self.password is not None and self.kind == "debezium":
+            raise ConfigurationError(
+                f"The connection '{self.name}' gives a password, which a Kafka Connect worker does not take.",
+                hint="The password of a database belongs to the database's own connection.",
             )
         for key, value in self.options.items():
             if isinstance(value, str) and _SECRET_OPTION.search(key):
@@ -153,6 +167,8 @@ def _check_url(name: str, url: str) -> None:
             f"{what} names a user, which a Kafka client takes as one of its options.",
             hint='Write options = { "sasl.username" = "...", "sasl.password" = "secret://env/..." }.',
         )
+    if _SCHEMES[parts.scheme] == "debezium" and "@" in parts.netloc:
+        raise ConfigurationError(f"{what} names a user, which a Kafka Connect worker does not take.", hint=_ADDRESSES)
 
 
 def _fitting(names: list[str], kind: str) -> str:

@@ -10,15 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
-from lakewright.model.protocols import Table, Writer
+from lakewright.model.protocols import Source, SourceContext, Table, Writer
 from lakewright.model.receipts import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-__all__ = ["ChecksWriter", "Destination", "KeyedChanges", "Log", "MergesRows", "OutsideTable"]
+__all__ = [
+    "ChecksWriter",
+    "CopiesSource",
+    "Destination",
+    "KeyedChanges",
+    "Log",
+    "MergesRows",
+    "OutsideTable",
+    "ShowsEarlier",
+    "TakesSource",
+]
 
 
 class Log(Protocol):
@@ -100,3 +112,29 @@ class MergesRows(Protocol):
 
     def merge_rows(self, frame: DataFrame, changes: KeyedChanges) -> Commit | None:
         """Runs a job that applies the changes in one transaction; None where a newer attempt was first."""
+
+
+@runtime_checkable
+class ShowsEarlier(Protocol):
+    """A destination that keeps what it held before, so that it can be rolled back."""
+
+    def show_earlier(self, position: int) -> Commit | None:
+        """Hold again what was there at a position of the ledger; None where a newer attempt was first."""
+
+
+@runtime_checkable
+class TakesSource(Protocol):
+    """A destination that takes some sources by a command of its own; asked when the project is loaded."""
+
+    def check_source(self, dataset: str, source: Source) -> None:
+        """Refuse, by a ``ConfigurationError``, a source that it cannot take so."""
+
+
+@runtime_checkable
+class CopiesSource(Protocol):
+    """A `TakesSource` opened for one attempt."""
+
+    def copy_source(
+        self, source: Source, arrival: Arrival, *, schema: StructType | None, ctx: SourceContext
+    ) -> Commit | None:
+        """Load an arrival without Spark; None where a newer attempt was first."""

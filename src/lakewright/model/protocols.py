@@ -6,13 +6,16 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lakewright.model.arrivals import Arrival, FileVersion, Window
 from lakewright.model.connections import Connections
+from lakewright.model.contracts import Contract
+from lakewright.model.findings import Finding
 from lakewright.model.receipts import Commit
 from lakewright.model.runs import Run
 from lakewright.model.slices import Slice
@@ -26,6 +29,10 @@ __all__ = [
     "Guard",
     "GuardContext",
     "Guarded",
+    "Load",
+    "LoadContext",
+    "Notifier",
+    "Replicator",
     "SideRows",
     "Source",
     "SourceContext",
@@ -47,6 +54,8 @@ class SourceContext:
     last_window: Window | None = None
     connections: Connections = field(default_factory=Connections)
     """The databases and brokers of the target, by name."""
+    run_time: datetime | None = None
+    """The time that the run stands for: intervals that end later are not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,55 @@ class Source(Protocol):
         self, arrival: Arrival, *, spark: SparkSession, schema: StructType | None, ctx: SourceContext
     ) -> DataFrame:
         """Every record of the window: the declared columns and the record columns (see ``columns``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadContext:
+    """What a loader may know of the arrival that it judges."""
+
+    what: str
+    """The dataset and its arrival, for people."""
+    rows_before: int | None = None
+    """The rows of the load before it; None where there is none, or nobody knows."""
+
+
+@runtime_checkable
+class Load(Protocol):
+    """How a source is loaded, where it is not simply what is new each time."""
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether an arrival replaces all that was there."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether arrivals can be taken side by side."""
+
+    def check_source(self, dataset: str, source: Source) -> None:
+        """Refuse, by a ``ConfigurationError``, a source that cannot be loaded so."""
+
+    def look(self, source: Source, ctx: SourceContext) -> Sequence[Found]:
+        """What the next arrivals are, in order; none where nothing is new."""
+
+    def prepare(self, frame: DataFrame, arrival: Arrival, held: Callable[[], DataFrame | None]) -> DataFrame:
+        """The arrival's rows as they are kept; ``held`` gives those that the dataset holds, None where it is new."""
+
+    def judge(self, frame: DataFrame, ctx: LoadContext) -> None:
+        """May run a job; refuses an arrival that must not be published."""
+
+
+@runtime_checkable
+class Replicator(Protocol):
+    """How a dataset is copied to another place, and how the copy is proven."""
+
+    def check_contract(self, dataset: str, contract: Contract | None) -> None:
+        """Refuse, by a ``ConfigurationError``, to copy what the contract of the original keeps back."""
+
+    def copy(self, frame: DataFrame, contract: Contract | None) -> DataFrame:
+        """The rows as they may leave; lazy."""
+
+    def prove(self, original: DataFrame, copied: DataFrame, contract: Contract | None, *, what: str) -> str:
+        """Runs jobs that compare both sides; tells the proof, and refuses a copy that differs."""
 
 
 class Table(Protocol):
@@ -168,6 +226,21 @@ class Guarded:
     kept: DataFrame
     side: SideRows | None = None
     drops_duplicates: bool = False
+
+
+@runtime_checkable
+class Notifier(Protocol):
+    """Carries findings out, to whoever wants to know. It may get one twice, after a kill, and never loses one."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others, without a secret: ``file notices.jsonl``."""
+
+    def within(self, project: Path) -> Notifier:
+        """The same, for a project: relative paths begin at its folder."""
+
+    def notify(self, finding: Finding) -> None:
+        """Deliver one finding, or raise a ``LakewrightError``: then the next run tries again."""
 
 
 @runtime_checkable

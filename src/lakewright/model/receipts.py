@@ -69,6 +69,8 @@ class Counters:
     written: int | None = None
     deleted: int | None = None
     corrupt: int | None = None
+    proof: str | None = None
+    """Of a replica: what both sides were found to have in common."""
 
     @property
     def rejected_rows(self) -> int:

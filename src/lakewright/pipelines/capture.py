@@ -16,7 +16,7 @@ __all__ = ["capture_late_rows"]
 
 def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Made:
     """Runs a job that copies the rows which came after the slice was made to the late table; the slice is held."""
-    with shop.attempt(dataset, state.slice, attempt=1, reason=f"held: {state.reason}") as current:
+    with shop.attempt(dataset, state.slice, attempt=1, reason=f"held: {state.reason}", rewrites=False) as current:
         made = shop.store.receipts.live_slices(dataset.name)[state.slice.id]
         held = []
         for given in dataset.inputs:

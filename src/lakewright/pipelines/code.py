@@ -20,8 +20,8 @@ from lakewright.pipelines.definitions import Dataset
 __all__ = ["code_hash"]
 
 
-def code_hash(dataset: Dataset) -> str:
-    """Sixteen hex digits that change when the dataset's rows could."""
+def code_hash(dataset: Dataset, *, original: Dataset | None = None) -> str:
+    """Sixteen hex digits that change when the dataset's rows could; of a replica, also with the original's contract."""
     parts = [f"sql:{' '.join((dataset.sql or '').split())}"]
     if dataset.function is not None:
         parts += sorted(_functions(dataset.function))
@@ -30,6 +30,8 @@ def code_hash(dataset: Dataset) -> str:
     if dataset.layout is not None and (dataset.layout.derive or dataset.layout.default):
         # By which columns rows lie in folders does not change them; what is derived for that does.
         parts.append(f"layout={_text((dataset.layout.derive, dataset.layout.default))}")
+    if dataset.replica is not None:
+        parts.append(f"replica={_text(dataset.replica)}:{_text(None if original is None else original.contract)}")
     if dataset.into is not None:
         parts.append(f"into={_text(dataset.into)}")
     for given in dataset.inputs:

@@ -14,27 +14,34 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.contracts import Contract
+from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import Destination
-from lakewright.model.policies import LatePolicy, Repair
-from lakewright.model.protocols import Guard, Source, Writer
+from lakewright.model.policies import LatePolicy
+from lakewright.model.protocols import Guard, Load, Replicator, Source, Writer
 from lakewright.model.references import Reference
 from lakewright.model.times import GRIDS, Grid, parse_time
 from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
+from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
+from lakewright.pipelines.maintenance_options import check_maintenance
+from lakewright.pipelines.marker_options import late_policy
 from lakewright.pipelines.options import (
     NO_START,
     as_length,
     check_closing,
+    check_load,
     check_mode,
     check_options,
     checked_skew_buffer,
 )
 from lakewright.pipelines.outside import check_destination
+from lakewright.pipelines.replicas import check_replica
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["Pipeline"]
@@ -84,6 +91,8 @@ class Pipeline:
         name: str,
         source: Source,
         *,
+        load: Load | None = None,
+        into: Destination | None = None,
         schema: StructType | str | None = None,
         event_time: str | None = None,
         start: str | date | datetime | None = None,
@@ -97,9 +106,13 @@ class Pipeline:
         owner: str | None = None,
         retries: int = 2,
         timeout: str | None = None,
+        maintenance: Maintenance | None = None,
         description: str = "",
     ) -> None:
         """Declare where rows come in: each arrival is kept whole in the bronze table of this name.
+
+        ``load`` says how it is loaded where that is not what is new each time, such as ``FullLoader()``;
+        ``into`` sends it past the lake, by a command of the target's own.
 
         Event times before ``start`` (the pipeline's, where none is given) count as unusable. With ``mode="stream"``
         each micro-batch is an arrival, of at most ``max_records``; a continuous run looks for one ``every`` so often.
@@ -120,6 +133,8 @@ class Pipeline:
             name=name,
             layer=layer,
             source=source,
+            load=load,
+            into=into,
             schema=schema,
             event_time=event_time or (contract.event_time if contract else None),
             own_start=None if start is None else parse_time(start),
@@ -132,6 +147,7 @@ class Pipeline:
             owner=owner,
             retries=retries,
             timeout=timeout,
+            maintenance=maintenance,
             description=description or (contract.description if contract else "") or "",
         )
 
@@ -161,6 +177,7 @@ class Pipeline:
         event_time: str | None = None,
         grid: Grid | None = None,
         late: LatePolicy | None = None,
+        marker: ReadinessMarker | None = None,
         layout: HorizontalPartitioner | None = None,
         inputs: Mapping[str, Reference | str] | None = None,
         guards_in: Mapping[str, Sequence[Guard]] | None = None,
@@ -176,6 +193,7 @@ class Pipeline:
         retries: int = 2,
         timeout: str | None = None,
         history: str | None = None,
+        maintenance: Maintenance | None = None,
         description: str | None = None,
     ) -> None:
         """Declare a step without a decorator, for datasets that a loop generates."""
@@ -197,6 +215,7 @@ class Pipeline:
             event_time=event_time or (contract.event_time if contract else None),
             own_grid=grid,
             late=late,
+            marker=marker,
             layout=layout,
             rows=rows,
             outputs=outputs,
@@ -210,6 +229,7 @@ class Pipeline:
             retries=retries,
             timeout=timeout,
             history=history,
+            maintenance=maintenance,
             description=description or _first_line(function.__doc__),
         )
 
@@ -233,6 +253,49 @@ class Pipeline:
         options.setdefault("layer", "gold")
         self._add(place, name=name, sql=query, inputs=_inputs(found, inputs or {}, guards or {}, place), **options)
 
+    def replicate(
+        self,
+        name: str,
+        dataset: str,
+        how: Replicator,
+        *,
+        to: str,
+        layer: str = "gold",
+        event_time: str | None = None,
+        grid: Grid | None = None,
+        tags: Sequence[str] = (),
+        owner: str | None = None,
+        retries: int = 2,
+        timeout: str | None = None,
+        description: str = "",
+    ) -> None:
+        """Declare a copy of a dataset in another place, as ``how`` says; each slice of it is proven.
+
+        ``to`` is a folder, relative to the project, or a URI. With ``event_time`` it is copied slice by slice.
+        """
+        place = _caller()
+        try:
+            check_replica(name, how, to)
+        except ConfigurationError as error:
+            raise _placed(error, place) from None
+        self._add(
+            place,
+            name=name,
+            layer=layer,
+            function=_unchanged,
+            inputs=(Input("original", dataset),),
+            replica=how,
+            location=to,
+            rows="preserve",
+            event_time=event_time,
+            own_grid=grid,
+            tags=tuple(tags),
+            owner=owner,
+            retries=retries,
+            timeout=timeout,
+            description=description or f"A copy of {dataset}",
+        )
+
     def _add(self, place: Place, *, name: str, layer: str, **options: Any) -> None:
         try:
             _check_name("dataset", name)
@@ -251,12 +314,14 @@ class Pipeline:
         if not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
         stream = check_mode(name, options)
+        check_load(name, options)
         options["skew_buffer"] = checked_skew_buffer(name, options)
         writer = options.pop("writer", None) or (None if options.get("source") or stream else DataOverwrite())
         if writer is not None and not hasattr(writer, "publish"):
             raise ConfigurationError(f"{name}: {writer!r} is no writer. Use DataOverwrite() or Merger(keys=[...]).")
         check_destination(name, options.get("into"), writer, options)
-        late = options.pop("late", None) or Repair()
+        check_maintenance(name, options)
+        late = late_policy(name, options)
         wait, idle, expect_within, timeout, every = (
             as_length(name, option, options.pop(option, None))
             for option in ("wait", "idle", "expect_within", "timeout", "every")
@@ -289,6 +354,11 @@ class Pipeline:
             valid_to=validity[1] if validity else None,
             **options,
         )
+
+
+def _unchanged(original: DataFrame) -> DataFrame:
+    """The step of a replica: what becomes of the rows, its replicator says."""
+    return original
 
 
 def _inputs(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.contracts import Contract
+from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import Destination
 from lakewright.model.policies import LatePolicy, Repair
-from lakewright.model.protocols import Guard, Source, Writer
+from lakewright.model.protocols import Guard, Load, Replicator, Source, Writer
 from lakewright.model.references import Reference
 from lakewright.model.slices import SliceKind
 from lakewright.model.times import Grid
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakewright.patterns.data_flow.single_runner import SingleRunner
+    from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
     from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
     from lakewright.patterns.storage.skew_buffer import SkewBuffer
 
@@ -94,6 +96,8 @@ class Dataset:
     place: Place
     description: str = ""
     source: Source | None = None
+    load: Load | None = None
+    """How the source is loaded, where it is not what is new each time."""
     schema: StructType | str | None = None
     function: Callable[..., Any] | None = None
     sql: str | None = None
@@ -102,10 +106,16 @@ class Dataset:
     writer: Writer | None = None
     into: Destination | None = None
     """Where it goes instead of the lake."""
+    location: str | None = None
+    """Where its table lies, if not in the lake's own folder: a path, relative to the project, or a URI."""
+    replica: Replicator | None = None
+    """How it is copied from its one input, where it is a replica."""
     layout: HorizontalPartitioner | None = None
     event_time: str | None = None
     own_grid: Grid | None = None
     late: LatePolicy = field(default_factory=Repair)
+    marker: ReadinessMarker | None = None
+    """What is promised of a slice that is ready, and who is told beyond the store."""
     rows: RowsRule | None = None
     outputs: Mapping[str, PrivateOutput] = field(default_factory=dict)
     contract: Contract | None = None
@@ -128,6 +138,8 @@ class Dataset:
     """At most so many records in one micro-batch."""
     skew_buffer: SkewBuffer | None = None
     """At most so many rows of one partition in one micro-batch of a stream; its columns are filled in."""
+    maintenance: Maintenance | None = None
+    """How its table is looked after, and that of its step's private outputs."""
     own_start: datetime | None = None
     valid_from: str | None = None
     valid_to: str | None = None
@@ -148,6 +160,11 @@ class Dataset:
     @property
     def is_source(self) -> bool:
         return self.source is not None
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether each arrival of the source replaces all that was there."""
+        return self.load is not None and self.load.replaces_all
 
     @property
     def is_stream(self) -> bool:

@@ -97,13 +97,13 @@ def _bronze(shop: Workshop, dataset: Dataset, schema: StructType | None) -> Data
 def _found_schema(shop: Workshop, dataset: Dataset) -> StructType:
     """The columns of what lies at a source that declares none."""
     assert dataset.source is not None
-    found = look_for_new(shop, dataset)
-    if found is None:
+    windows = look_for_new(shop, dataset)
+    if not windows:
         raise ConfigurationError(
             f"{dataset.place}: {dataset.name} declares no schema, and nothing has arrived that would tell its columns.",
             hint="Give it a schema or a contract.",
         )
-    arrival = Arrival(dataset.name, 1, found.window, shop.now(), files=found.files)
+    arrival = Arrival(dataset.name, 1, windows[0].window, shop.now(), files=windows[0].files)
     context = source_context(shop, dataset)
     frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=None, ctx=context)
     return frame.select(*[f"`{name}`" for name in business_columns(frame.columns)]).schema

@@ -172,6 +172,8 @@ class Graph:
         dataset = self.datasets.get(name)
         if dataset is None or self.slicing[name].kind != "arrival":
             return False
+        if dataset.is_replaced:  # each arrival is the whole: whoever reads it reads it whole
+            return False
         return dataset.is_source or dataset.appends or (dataset.writer is not None and dataset.writer.replaces_slice)
 
     def _sorted(self) -> list[str]:
@@ -220,6 +222,15 @@ class Graph:
                         hint="Give one of them a table or topic of its own.",
                     )
 
+    def _check_replica(self, dataset: Dataset) -> None:
+        original = self.datasets.get(dataset.inputs[0].dataset) if dataset.replica is not None else None
+        if dataset.replica is None or original is None:
+            return
+        try:
+            dataset.replica.check_contract(dataset.name, original.contract)
+        except ConfigurationError as error:
+            raise self._complaint(dataset, error.message, hint=error.hint) from None
+
     def _check_references(self, dataset: Dataset) -> None:
         for given in dataset.inputs:
             reference = self.reference(dataset, given)
@@ -249,6 +260,7 @@ class Graph:
                 raise self._complaint(dataset, f"{dataset.name} reads itself.", hint="Use inputs={...: Previous()}.")
         self._check_closing(dataset)
         self._check_stream(dataset)
+        self._check_replica(dataset)
 
     def _check_closing(self, dataset: Dataset) -> None:
         driving = [i for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice | Lookback)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import InputError, LakewrightError, LimitExceeded, SchemaChangeError, StepFailed, TargetError
@@ -27,9 +28,11 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import time_within
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.inputs import InputFrame, open_input
+from lakewright.pipelines.marking import change_notices
 from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
+from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_copy
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
@@ -54,9 +57,10 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         failpoint("published")
         counters = _account(dataset, inputs, rejected, commit)
         _check_preserved(current, counters, commit)
+        counters = replace(counters, proof=prove_copy(current, inputs, commit))
         receipt = receipt_of(dataset.name, commit, counters=counters)
         receipts.append(complete_receipt(receipt, dataset, state.slice, shop))
-        return current.finish(tuple(receipts))
+        return current.finish(tuple(receipts), notices=change_notices(shop, dataset, receipts[-1], state.reason))
 
 
 def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
@@ -119,6 +123,8 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
     dataset = current.dataset
     if dataset.sql is not None:
         return {dataset.name: _query(current, inputs)}
+    if dataset.replica is not None:
+        return {dataset.name: copied_rows(current, inputs)}
     assert dataset.function is not None
     arguments: dict[str, Any] = {i.given.parameter: i.frame for i in inputs}
     if dataset.takes_run:
@@ -212,6 +218,7 @@ def publish(
     if name in current.shop.lake.outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
     else:
+        drop_lost_columns(current, table, frame)
         frame = fit_to_table(frame, table, dataset=name, added_by_writer=getattr(writer, "adds_columns", ()))
     context = WriteContext(
         dataset=name, slice=current.slice, table=table, run=current.shop.run, partition_by=partitions
@@ -254,7 +261,7 @@ def _lay_out(
     if not writer.replaces_slice or current.slice.kind in ("whole", "key"):
         return frame, partitions
     if current.slice.kind == "arrival":
-        marked = frame.withColumn(ARRIVAL_COLUMN, F.lit(current.slice.number).cast("long"))
+        marked = frame.withColumn(ARRIVAL_COLUMN, F.expr(f"{current.slice.number}L"))
         return marked, (ARRIVAL_COLUMN, *partitions)
     dataset = current.dataset
     columns = frame.columns

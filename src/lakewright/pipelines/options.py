@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Any, get_args
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
+from lakewright.model.protocols import Load
 from lakewright.model.times import parse_duration, parse_time
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.definitions import Closes, Mode, Place, Settings
 
-__all__ = ["NO_START", "as_length", "check_closing", "check_mode", "check_options", "checked_skew_buffer"]
+__all__ = ["NO_START", "as_length", "check_closing", "check_load", "check_mode", "check_options", "checked_skew_buffer"]
 
 NO_START = "1970-01-01"
 """The start of a pipeline that names none."""
@@ -113,6 +114,18 @@ def check_mode(name: str, options: Mapping[str, Any]) -> bool:
         if options.get(option):
             raise ConfigurationError(f"{name}: a stream cannot have '{option}'.")
     return True
+
+
+def check_load(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a loader that is none, or that cannot load this source."""
+    load = options.get("load")
+    if load is None:
+        return
+    if not isinstance(load, Load):
+        raise ConfigurationError(f"{name}: {load!r} is no loader. Use FullLoader().")
+    if options.get("mode", "batch") == "stream":
+        raise ConfigurationError(f"{name}: a stream takes what is new by itself; {type(load).__name__} is not for it.")
+    load.check_source(name, options["source"])
 
 
 def checked_skew_buffer(name: str, options: Mapping[str, Any]) -> SkewBuffer | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.lake.lake import Lake
-from lakewright.model.outside import ChecksWriter, Destination
+from lakewright.model.outside import ChecksWriter, Destination, TakesSource
 from lakewright.model.protocols import Writer
 from lakewright.store import Store
 
@@ -23,6 +23,15 @@ def check_destination(name: str, into: Destination | None, writer: Writer | None
             f'{name}: {into!r} is no destination. Use one of lakewright.connectors, such as PostgresTable("blog_db", '
             '"daily_pages").'
         )
+    if (source := options.get("source")) is not None:
+        if not isinstance(into, TakesSource):
+            raise ConfigurationError(
+                f"{name}: a source cannot go into {into.shown} directly.",
+                hint=f"Let it come into the lake; a dataset that reads it may have into={type(into).__name__}(...).",
+            )
+        if options.get("load") is None:
+            raise ConfigurationError(f"{name} goes into {into.shown} whole, each time: say load=FullLoader().")
+        into.check_source(name, source)
     if options.get("layout") is not None:
         raise ConfigurationError(
             f"{name} goes to {into.shown}, and a layout is for tables of the lake.",

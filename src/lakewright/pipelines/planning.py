@@ -13,8 +13,9 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import FOREIGN, notice
 from lakewright.pipelines.states import DatasetPlan, Wish
 from lakewright.pipelines.streams.news import news_of
-from lakewright.pipelines.take import look_for_new
+from lakewright.pipelines.take import load_warning, look_for_new
 from lakewright.pipelines.upstream import Upper, as_if_unmade, borrow, index
+from lakewright.pipelines.waiting import waiting_folders
 from lakewright.pipelines.workshop import Workshop
 
 __all__ = ["Plan", "plan_backfill", "plan_run"]
@@ -45,7 +46,8 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
         name = plan.dataset.name
         if (plan.dataset.is_source or plan.dataset.is_stream) and name not in read_from:
             try:
-                plan = replace(plan, new=_news(shop, plan.dataset))
+                waits = [f"{folder} {why}" for folder, why in waiting_folders(shop, plan.dataset).items()]
+                plan = replace(plan, new=_news(shop, plan.dataset), waits=tuple(waits))
             except Exception as error:
                 warnings.append(f"{name}: {error}")
         plans.append(plan)
@@ -54,6 +56,7 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
         f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it."
         for step in shop.store.steps.open_steps()
     ]
+    warnings += [warning for name in names if (warning := load_warning(shop.graph[name])) is not None]
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
     return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
 
@@ -62,7 +65,8 @@ def _news(shop: Workshop, dataset: Dataset) -> str:
     if dataset.is_stream:
         return news_of(shop, dataset)
     found = look_for_new(shop, dataset)
-    return found.summary if found else ""
+    more = f", and {len(found) - 1} more arrivals" if len(found) > 1 else ""
+    return f"{found[0].summary}{more}" if found else ""
 
 
 def plan_backfill(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish) -> Plan:

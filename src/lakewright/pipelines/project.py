@@ -28,11 +28,15 @@ from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import FOREIGN, notice
 from lakewright.pipelines.keeper import keep
 from lakewright.pipelines.loading import let_functions_travel, load_pipelines
+from lakewright.pipelines.maintain import MaintenanceSummary, choose_tables, maintain_tables
+from lakewright.pipelines.marking import deliver
 from lakewright.pipelines.planning import Plan, plan_backfill, plan_run
 from lakewright.pipelines.progress import Listener, Note, RunSummary
+from lakewright.pipelines.ready import Readiness, ask_readiness
 from lakewright.pipelines.rebuild import RebuildSummary, rebuild_store
 from lakewright.pipelines.recover import recover_dead_steps
 from lakewright.pipelines.repartition import RepartitionSummary, lay_out_anew
+from lakewright.pipelines.replicas import placed_at
 from lakewright.pipelines.rollback import RollbackSummary, roll_back, undo_stale_restores
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
@@ -102,11 +106,14 @@ class Project:
         if self._share is None:  # a trial keeps everything in its own lake
             outside = {d.name: d.into for d in datasets if d.into is not None}
             self.lake.send_outside(outside, self.settings.target.connections)
+            self.lake.place({d.name: placed_at(d.location, self.folder) for d in datasets if d.location is not None})
         return graph
 
     @cached_property
     def codes(self) -> dict[str, str]:
-        return {name: code_hash(dataset) for name, dataset in self.graph.datasets.items()}
+        known = self.graph.datasets
+        above = {name: known.get(d.inputs[0].dataset) for name, d in known.items() if d.replica is not None}
+        return {name: code_hash(dataset, original=above.get(name)) for name, dataset in known.items()}
 
     def spark(self) -> SparkSession:
         """The session: the one that was given, or one made for the target."""
@@ -331,6 +338,9 @@ class Project:
                 skipped = self.graph.datasets.keys() if self._share == 0 else lent.keys()
                 summary = runner.run([n for n in names if not (self.graph[n].is_source and n in skipped)], wish)
                 summary.notes[:0] = notes
+                for problem in deliver(shop):
+                    summary.notes.append(Note(problem, "warning"))
+                    listener(summary.notes[-1])
                 for finding in self.store.findings.tell(FOREIGN, run_id=run.run_id):
                     summary.notes.append(Note(f"{finding.message} {finding.cure}", "warning"))
                     listener(summary.notes[-1])
@@ -421,6 +431,21 @@ class Project:
             recover_dead_steps(shop)
             return lay_out_anew(shop, dataset, drop=drop, dry_run=dry_run)
 
+    def maintain(
+        self, select: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False, vacuum: bool = True
+    ) -> MaintenanceSummary:
+        """Join the small files of tables, and delete those that are no longer used; runs and streams go on beside it.
+
+        The datasets that declare a policy (``maintenance=Compactor()``), or ``everything``, the lake's own tables too.
+        """
+        names = self.graph.select(select)
+        run = Run(new_run_id(self._now()), "", self._now(), "manual")
+        with keep(self.store, run, {}, now=self._now, interrupt=lambda: self._interrupt(run)) as keeper:
+            borrow(self.graph, self.lake, self.uppers, self.store)
+            shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
+            chosen = choose_tables(shop, names, selected=bool(select), everything=everything)
+            return maintain_tables(shop, chosen, dry_run=dry_run, vacuum=vacuum)
+
     def forget_arrival(self, name: str, number: int) -> None:
         """Give up a recorded arrival that can no longer be read: it counts as settled, without rows."""
         if not any(arrival.number == number for arrival in self.store.arrivals.pending(name)):
@@ -442,6 +467,10 @@ class Project:
             return rebuild_store(shop)
 
     # Reading
+
+    def ready(self, name: str, slice_id: str = "whole") -> Readiness:
+        """Whether a slice is complete and may be read, and since when. Starts no Spark where the tables are local."""
+        return ask_readiness(self._shop(Run("look", "look", self._now()), "look"), self.uppers, name, slice_id)
 
     def show(self, name: str, *, limit: int = 20) -> DataFrame:
         """A dataset's rows, without system columns."""

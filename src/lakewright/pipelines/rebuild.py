@@ -47,6 +47,7 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
         ]
     )
     for name in shop.graph.owners:
+        shop.store.markers.forget(name)  # a live receipt means ready
         if name in shop.lake.borrowed:
             # The next run indexes what it reads from another target.
             shop.store.receipts.forget(name)

@@ -16,6 +16,7 @@ from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of, unaccounted
+from lakewright.pipelines.marking import change_notices, set_flag
 from lakewright.pipelines.settle import (
     UNREADABLE,
     complete_receipt,
@@ -79,15 +80,21 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
     if dataset.is_stream:
         return _settle_stream(shop, dataset, step)
     private, public = _found(shop, dataset, step)
+    notices = [one for receipt in public for one in change_notices(shop, dataset, receipt, step.reason)]
     with shop.store.transaction() as conn:
         shop.store.receipts.add([*private, *public], conn=conn)
+        shop.store.findings.add(notices, run_id=None, now=shop.now(), conn=conn)
         if public and dataset.is_source:
             shop.store.arrivals.commit(dataset.name, Slice.parse(step.slice_id).number, conn=conn)
         for receipt in (*private, *public):
             if receipt.kind == "restore":
                 target = restored_version(shop.lake.log(receipt.dataset).commit(receipt.version))
                 shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
+        if public:
+            shop.store.mark_ready([*private, *public], now=shop.now(), conn=conn)
         shop.store.steps.close(step.step_id, "recovered" if public else "lost", now=shop.now(), conn=conn)
+    for receipt in public:
+        set_flag(shop, dataset, receipt)
     return (*private, *public) if public else ()
 
 

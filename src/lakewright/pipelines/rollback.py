@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import failpoint
+from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
-from lakewright.model.receipts import Receipt
+from lakewright.model.outside import ShowsEarlier
+from lakewright.model.receipts import Commit, Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin, receipt_of
+from lakewright.pipelines.marking import rollback_notices, settle_flags, withdraw_all
 from lakewright.pipelines.recover import restored_version
 from lakewright.pipelines.workshop import Attempt, Workshop
 
@@ -54,7 +57,9 @@ def previous_version(shop: Workshop, name: str) -> int:
 
 def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_run: bool = False) -> RollbackSummary:
     """Restores a step's outputs, the private ones first; the public one is the commit point."""
-    if dataset.into is not None and dataset.name in shop.lake.outside:
+    outside = dataset.into is not None and dataset.name in shop.lake.outside
+    if outside and not getattr(dataset.into, "keeps_versions", False):
+        assert dataset.into is not None
         raise ConfigurationError(
             f"{dataset.name} goes to {dataset.into.shown}, which keeps no earlier versions: it cannot be rolled back. "
             "Nothing was changed.",
@@ -89,11 +94,13 @@ def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_ru
         going_back = [*_private_versions(shop, dataset, log, target), (dataset.name, target)]
         for name, version in going_back:
             # Before the first of them is restored: either all outputs go back or none.
-            if lost := shop.lake.lost_files(name, version):
+            if not outside and (lost := shop.lake.lost_files(name, version)):
                 raise _gone(name, version, f"{len(lost)} of its files are gone, the first is {lost[0]}")
+        withdraw_all(current, [name for name, _ in going_back], summary.slices_rolled_back)
         receipts = [_restore(current, name, version) for name, version in going_back]
         failpoint("restored")
-        _finish(current, tuple(receipts))
+        _finish(current, tuple(receipts), rollback_notices(shop, dataset, summary.slices_rolled_back, receipts[-1]))
+        settle_flags(shop, dataset)
     return summary
 
 
@@ -104,12 +111,18 @@ def _restore(current: Attempt, name: str, version: int) -> Receipt:
         part="main" if name == current.dataset.name else name,
     )
     table = current.shop.lake.open(name, identity, still_mine=current.still_mine)
+    if isinstance(table, ShowsEarlier):
+        return _receipt(name, version, table.show_earlier(version))
     try:
         commit = table.restore(version)
     except Exception as error:
         if "DELTA_RESTORE" in str(error) or "MISSING" in str(error) or "Not all files" in str(error):
             raise _gone(name, version, "its files are gone, or its retention has passed") from error
         raise
+    return _receipt(name, version, commit)
+
+
+def _receipt(name: str, version: int, commit: Commit | None) -> Receipt:
     if commit is None:
         raise TargetError(f"{name} is already as it was at version {version}.")
     return receipt_of(name, commit)
@@ -123,7 +136,7 @@ def _gone(name: str, version: int, why: str) -> TargetError:
     )
 
 
-def _finish(current: Attempt, receipts: tuple[Receipt, ...]) -> None:
+def _finish(current: Attempt, receipts: tuple[Receipt, ...], notices: tuple[Finding, ...]) -> None:
     shop = current.shop
     failpoint("before_receipt")
     with shop.store.transaction() as conn:
@@ -131,6 +144,8 @@ def _finish(current: Attempt, receipts: tuple[Receipt, ...]) -> None:
         for receipt in receipts:
             target = restored_version(shop.lake.log(receipt.dataset).commit(receipt.version))
             shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
+        shop.store.mark_ready(receipts, now=shop.now(), conn=conn)
+        shop.store.findings.add(notices, run_id=None, now=shop.now(), conn=conn)
         shop.store.steps.close(current.step_id, "ok", now=shop.now(), conn=conn)
         shop.store.leases.release(current.dataset.name, current.lease, current.grant.number, conn=conn)
 

@@ -26,7 +26,9 @@ from lakewright.pipelines.capture import capture_late_rows
 from lakewright.pipelines.decide import Decider, SliceState, Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.maintain import compact_one
 from lakewright.pipelines.make import make_slice
+from lakewright.pipelines.marking import settle_markers
 from lakewright.pipelines.progress import (
     DatasetDone,
     DatasetStarted,
@@ -39,10 +41,14 @@ from lakewright.pipelines.progress import (
 )
 from lakewright.pipelines.streams.news import kept_going_by, news_of
 from lakewright.pipelines.streams.now import read_now
-from lakewright.pipelines.take import record_arrival, take_arrival
+from lakewright.pipelines.take import load_warning, record_arrivals, take_arrival
+from lakewright.pipelines.waiting import overdue_folders, waiting_folders
 from lakewright.pipelines.workshop import Made, Workshop
 
 __all__ = ["Runner"]
+
+_MOST_WAITING = 8
+"""Lines about folders of one source that are waited for."""
 
 
 @dataclass
@@ -62,7 +68,9 @@ class _Node:
         writer = self.dataset.writer
         apart = writer is None or writer.replaces_slice
         chained = any(isinstance(given.reference, Previous) for given in self.dataset.inputs)
-        return self.dataset.is_source or not apart or chained or self.dataset.settings.runs.depends_on_past
+        load = self.dataset.load
+        by_turns = self.dataset.is_source and not (load is not None and load.apart)
+        return by_turns or not apart or chained or self.dataset.settings.runs.depends_on_past
 
 
 class Runner:
@@ -98,6 +106,7 @@ class Runner:
         nodes = {name: _Node(self._shop.graph[name], self._shop.graph.upstream(name) & chosen) for name in names}
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="lakewright") as pool:
             self._work(nodes, wish, summary, pool)
+        self._look_after([node.dataset for node in nodes.values() if node.made and not node.failed])
         summary.seconds = time.monotonic() - began
         if self._stop.is_set():
             summary.state = "interrupted"
@@ -172,6 +181,18 @@ class Runner:
         node.made += outcome.error is None
         self._record(summary, outcome)
 
+    def _look_after(self, written: Sequence[Dataset]) -> None:
+        """Join the files of those datasets that ask for it after a run; what fails there is told, and no more."""
+        for dataset in written:
+            policy = dataset.maintenance
+            if policy is None or policy.when != "after run" or self._stop.is_set() or self._shop.sample is not None:
+                continue
+            for one in compact_one(self._shop, dataset):
+                if one.state == "done":
+                    self._note(f"{one.dataset}: compacted, {one.files_before} files before, {one.files_after} after.")
+                elif one.state != "nothing":
+                    self._note(f"{one.dataset}: not compacted: {one.reason}", "warning")
+
     def _record(self, summary: RunSummary, outcome: Outcome) -> None:
         summary.outcomes.append(outcome)
         self._tell(SliceDone(outcome))
@@ -189,11 +210,29 @@ class Runner:
                 self._note(f"{dataset.name}: {keeper} keeps the stream going; it is read as it stands.")
                 return []
             return [SliceState(WHOLE, "due", news)] if news else []
+        overdue: list[SliceState] = []
         if dataset.is_source and self._take_new:
-            record_arrival(self._shop, dataset)
+            record_arrivals(self._shop, dataset)
+            if (warning := load_warning(dataset)) is not None:
+                self._note(warning, "warning")
+            overdue = self._waiting(dataset)
         for given in dataset.inputs:
             pin(self._shop.lake, self._shop.store, given.dataset)
-        return list(self._decider.decide(dataset.name, wish).to_make)
+        plan = self._decider.decide(dataset.name, wish)
+        for problem in settle_markers(self._shop, plan):
+            self._note(problem, "warning")
+        return [*plan.to_make, *overdue]
+
+    def _waiting(self, dataset: Dataset) -> list[SliceState]:
+        """Tell which folders of a source are not complete yet; those that took too long fail, after all others."""
+        waiting = waiting_folders(self._shop, dataset)
+        overdue = overdue_folders(self._shop, dataset, waiting)
+        late = {state.slice.value for state in overdue}
+        for folder in [one for one in waiting if one not in late][:_MOST_WAITING]:
+            self._note(f"{dataset.name}: waiting: {folder} {waiting[folder]}")
+        if (more := len(waiting) - len(late) - _MOST_WAITING) > 0:
+            self._note(f"{dataset.name}: waiting for {more} more folders; `lakewright plan --json` lists them")
+        return overdue
 
     def _make(self, dataset: Dataset, state: SliceState) -> Outcome:
         """One slice, with its retries; an error comes back as an outcome."""
@@ -251,9 +290,9 @@ class Runner:
                 slice_id=state.slice.id,
             )
         if state.status == "overdue":
+            what = "" if dataset.is_source else f", slice {state.slice.id}"
             raise InputError(
-                f"{dataset.place}: {dataset.name}, slice {state.slice.id}: {state.reason}. "
-                "Nothing was published for it.",
+                f"{dataset.place}: {dataset.name}{what}: {state.reason}. Nothing was published for it.",
                 hint=state.cure,
             )
         if state.status == "held":

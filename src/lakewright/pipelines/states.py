@@ -74,6 +74,8 @@ class DatasetPlan:
     live: int
     new: str = ""
     """For a source: what is there to take."""
+    waits: tuple[str, ...] = ()
+    """For a source: what is there and cannot be taken yet, each with the reason."""
 
     @property
     def to_make(self) -> tuple[SliceState, ...]:

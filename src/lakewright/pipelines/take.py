@@ -6,6 +6,7 @@ told in the dead letters by the same run; nothing is diverted on the way in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -17,24 +18,27 @@ from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.windows import store_window
 from lakewright.model.arrivals import Arrival
 from lakewright.model.columns import FILE_COLUMN, VERSION_COLUMN
-from lakewright.model.protocols import Found, SourceContext
-from lakewright.model.receipts import Commit, Counters
-from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
+from lakewright.model.outside import CopiesSource
+from lakewright.model.protocols import Found, LoadContext, SourceContext
+from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, Slice
 from lakewright.model.sql import text_literal
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import with_event_cell
 from lakewright.pipelines.harvest import receipt_of
+from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.settle import UNREADABLE, set_unusable_aside
+from lakewright.pipelines.wishes import newest_load
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["look_for_new", "record_arrival", "source_context", "take_arrival"]
+__all__ = ["load_warning", "look_for_new", "record_arrivals", "source_context", "take_arrival"]
 
 
 def source_context(shop: Workshop, dataset: Dataset) -> SourceContext:
@@ -45,34 +49,51 @@ def source_context(shop: Workshop, dataset: Dataset) -> SourceContext:
         known_files=shop.store.arrivals.known_files(dataset.name),
         last_window=None if last is None else last.window,
         connections=shop.connections,
+        run_time=shop.run.time,
     )
 
 
-def look_for_new(shop: Workshop, dataset: Dataset) -> Found | None:
-    """What the source has that no arrival holds; reads nothing."""
+def look_for_new(shop: Workshop, dataset: Dataset) -> Sequence[Found]:
+    """What the source has that no arrival holds, an arrival each; reads nothing."""
     assert dataset.source is not None
-    return dataset.source.look(source_context(shop, dataset))
+    context = source_context(shop, dataset)
+    if dataset.load is not None:
+        return dataset.load.look(dataset.source, context)
+    found = dataset.source.look(context)
+    return () if found is None else (found,)
 
 
-def record_arrival(shop: Workshop, dataset: Dataset) -> Arrival | None:
-    """Close a window over what is new, under the source's lease, before a row of it is read."""
+def load_warning(dataset: Dataset) -> str | None:
+    """What speaks against how a source is loaded."""
+    warning = getattr(dataset.load, "warning", None)
+    told: str | None = None if warning is None else warning(dataset.event_time)
+    return None if told is None else f"{dataset.name}: {told}"
+
+
+def record_arrivals(shop: Workshop, dataset: Dataset) -> None:
+    """Close the windows over what is new, under the source's lease, before a row of them is read."""
     grant = shop.store.leases.acquire(
         f"source:{dataset.name}", "*", owner_id=shop.owner_id, run_id=shop.run.run_id, now=shop.now()
     )
     try:
-        found = look_for_new(shop, dataset)
-        if found is None:
-            return None
-        arrival, _ = shop.store.arrivals.record(
-            dataset.name,
-            window=found.window,
-            files=found.files,
-            supersedes=found.supersedes,
-            run_id=shop.run.run_id,
-            now=shop.now(),
-        )
+        windows = look_for_new(shop, dataset)
+        if not windows:
+            return
+        waiting = shop.store.arrivals.pending(dataset.name) if dataset.is_replaced else []
+        with shop.store.transaction() as conn:
+            for arrival in waiting:  # it would be replaced as soon as it was read: it is given up
+                shop.store.arrivals.commit(dataset.name, arrival.number, conn=conn)
+            for found in windows:
+                shop.store.arrivals.record(
+                    dataset.name,
+                    window=found.window,
+                    files=found.files,
+                    supersedes=found.supersedes,
+                    run_id=shop.run.run_id,
+                    now=shop.now(),
+                    conn=conn,
+                )
         failpoint("recorded")
-        return arrival
     finally:
         shop.store.leases.release(grant.dataset, grant.slice_id, grant.number)
 
@@ -85,7 +106,12 @@ def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt
     with shop.attempt(dataset, state.slice, attempt=attempt, reason=f"{state.status}: {state.reason}") as current:
         if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
             return made
-        commit = _write(current, arrival, _read(current, arrival))
+        if dataset.into is not None:
+            return current.finish((_copy(current, arrival),), arrival=arrival.number)
+        frame = _read(current, arrival)
+        if dataset.load is not None:
+            dataset.load.judge(frame, _load_context(current))
+        commit = _write(current, arrival, frame)
         failpoint("published")
         rejected = set_unusable_aside(shop, dataset, current.identity(), commit)
         counters = Counters(
@@ -94,12 +120,49 @@ def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt
         return current.finish((receipt_of(dataset.name, commit, counters=counters),), arrival=arrival.number)
 
 
+def _copy(current: Attempt, arrival: Arrival) -> Receipt:
+    """Past the lake, by the target's own command."""
+    dataset, shop = current.dataset, current.shop
+    assert dataset.source is not None
+    context = source_context(shop, dataset)
+    _refuse_gone(current, arrival, context)
+    refuse_other_ledger(shop.lake, shop.store, dataset.name)
+    identity = current.identity(arrival=store_window(shop.lake, arrival))
+    table = shop.lake.open(dataset.name, identity, still_mine=current.still_mine)
+    assert isinstance(table, CopiesSource)
+    commit = table.copy_source(dataset.source, arrival, schema=as_schema(shop, dataset), ctx=context)
+    if commit is None:
+        raise TargetError(f"{dataset.name}, {current.slice.id}: a newer attempt has already committed.")
+    failpoint("published")
+    return receipt_of(dataset.name, commit, counters=Counters(read=commit.rows, written=commit.rows))
+
+
 def _read(current: Attempt, arrival: Arrival) -> DataFrame:
     from pyspark.sql import functions as F
 
     dataset, shop = current.dataset, current.shop
     assert dataset.source is not None
     context = source_context(shop, dataset)
+    _refuse_gone(current, arrival, context)
+    schema = as_schema(shop, dataset)
+    frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=schema, ctx=context)
+    end = arrival.recorded_at + timedelta(days=1)
+    if dataset.load is not None:
+        frame = dataset.load.prepare(frame, arrival, lambda: _held(current))
+    marked = with_event_cell(frame, dataset, shop.graph.cell_grid(dataset.name), end=end)
+    return marked.withColumn(ARRIVAL_COLUMN, F.lit(arrival.number).cast("long"))
+
+
+def _held(current: Attempt) -> DataFrame | None:
+    """What the dataset holds now, as the newest version tells it; None where it has no table yet."""
+    lake, name = current.shop.lake, current.dataset.name
+    version = lake.log(name).latest()
+    return None if version is None else lake.read(name, version=version, system_columns=True)
+
+
+def _refuse_gone(current: Attempt, arrival: Arrival, context: SourceContext) -> None:
+    dataset = current.dataset
+    assert dataset.source is not None
     if gone := dataset.source.gone(arrival, context):
         raise InputError(
             f"{dataset.name}: {current.slice.id} was recorded, but cannot be read as it was: {', '.join(gone[:3])}"
@@ -107,11 +170,19 @@ def _read(current: Attempt, arrival: Arrival) -> DataFrame:
             hint="Bring the files back as they were, or forget this arrival: "
             f"`lakewright retry --forget {dataset.name}:{arrival.number}`.",
         )
-    schema = as_schema(shop, dataset)
-    frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=schema, ctx=context)
-    end = arrival.recorded_at + timedelta(days=1)
-    marked = with_event_cell(frame, dataset, shop.graph.cell_grid(dataset.name), end=end)
-    return marked.withColumn(ARRIVAL_COLUMN, F.lit(arrival.number).cast("long"))
+
+
+def _load_context(current: Attempt) -> LoadContext:
+    """What a loader is told of the load before: refused where a newer one is in place."""
+    store, dataset = current.shop.store, current.dataset
+    known = newest_load(store.receipts.live_slices(dataset.name))
+    before = store.receipts.live(dataset.name, known[0]) if known else None
+    if dataset.is_replaced and known and Slice.parse(known[0]).number > current.slice.number:
+        raise ConfigurationError(
+            f"{dataset.name}: {known[0]} is in place, which is newer than {current.slice.id}. Nothing was written.",
+            hint=f"To go back to an earlier load: `lakewright rollback {dataset.name}`.",
+        )
+    return LoadContext(f"{dataset.name}, {current.slice.id}", None if before is None else before.rows)
 
 
 def as_schema(shop: Workshop, dataset: Dataset) -> StructType | None:
@@ -137,7 +208,7 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
         properties=properties_of(shop.graph, dataset),
         still_mine=current.still_mine,
     )
-    where = current.slice.predicate()
+    where = "true" if dataset.is_replaced else current.slice.predicate()
     for earlier, file in arrival.supersedes:
         where += (
             f" OR ({ARRIVAL_COLUMN} = {earlier} AND {FILE_COLUMN} = {text_literal(file.path)} "

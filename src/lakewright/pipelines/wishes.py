@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from lakewright.model.protocols import Source
@@ -13,7 +13,7 @@ from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.states import Wish
 from lakewright.store import Store
 
-__all__ = ["again", "backfill"]
+__all__ = ["again", "backfill", "newest_load"]
 
 
 def again(graph: Graph, store: Store, names: Sequence[str], slices: Sequence[str]) -> Mapping[str, frozenset[str]]:
@@ -48,7 +48,7 @@ def backfill(
     repeated: dict[str, frozenset[str]] = {}
     from_bronze: tuple[str, ...] = ()
     if sources and span is not None:
-        repeated = {name: _arrivals_within(store, name, span) for name in names if graph[name].is_source}
+        repeated = {name: _arrivals_within(store, graph[name], span) for name in names if graph[name].is_source}
         for name in names:
             follows = graph.slicing[name].follows
             if follows in repeated:
@@ -64,15 +64,21 @@ def _can_repeat(dataset: Dataset, source: Source) -> bool:
     return source.repeatable and not dataset.is_stream
 
 
-def _arrivals_within(store: Store, name: str, span: Interval) -> frozenset[str]:
+def _arrivals_within(store: Store, dataset: Dataset, span: Interval) -> frozenset[str]:
     """The arrivals of a source that brought rows of a stretch of event time, or of no time that is known."""
     found = set()
-    for slice_id in store.receipts.live_slices(name):
-        receipt = store.receipts.live(name, slice_id)
+    live = store.receipts.live_slices(dataset.name)
+    for slice_id in newest_load(live) if dataset.is_replaced else live:
+        receipt = store.receipts.live(dataset.name, slice_id)
         cells = [] if receipt is None else [c for c in receipt.touched if c is not None and c != ANY_CELL]
         if not cells or any(cell_interval(cell).overlaps(span) for cell in cells):
             found.add(slice_id)
     return frozenset(found)
+
+
+def newest_load(live: Iterable[str]) -> list[str]:
+    """The one arrival that counts where each replaces all before it."""
+    return [max(live, key=lambda slice_id: Slice.parse(slice_id).number)] if live else []
 
 
 def _fits(one: Slice, cut: Slicing) -> bool:

@@ -14,6 +14,7 @@ from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS
 from lakewright.model.arrivals import Window
 from lakewright.model.connections import Connections
+from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Receipt
 from lakewright.model.runs import Run, StepState
@@ -21,6 +22,7 @@ from lakewright.model.slices import Slice
 from lakewright.model.times import utc_now
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.marking import set_flag, withdraw_flag
 from lakewright.store import Grant, Store
 
 __all__ = ["Attempt", "Made", "Workshop"]
@@ -60,10 +62,19 @@ class Workshop:
 
     @contextmanager
     def attempt(
-        self, dataset: Dataset, slice_: Slice, *, attempt: int, reason: str, whole: bool = False
+        self,
+        dataset: Dataset,
+        slice_: Slice,
+        *,
+        attempt: int,
+        reason: str,
+        whole: bool = False,
+        rewrites: bool = True,
     ) -> Iterator[Attempt]:
         """Hold the slice's lease and keep a step record open while it is being made.
 
+        Its marker is withdrawn first, unless its rows stay as they are (``rewrites=False``); who works on the ``whole``
+        dataset sees to the markers itself.
         An error closes the record and gives the lease back; a kill leaves both, for the next run to find.
         """
         lease = self.lease_of(dataset, slice_, whole=whole)
@@ -77,10 +88,13 @@ class Workshop:
             reason=reason,
             outputs=[*dataset.outputs, dataset.name],
             now=self.now(),
+            rewrites=rewrites and not whole,
         )
         current = Attempt(self, dataset, slice_, lease, grant, step_id, attempt)
         failpoint("leased")
         try:
+            if rewrites and not whole:
+                withdraw_flag(self, dataset, slice_.id)
             if grant.fence is not None:
                 current.fence_predecessors()
             yield current
@@ -97,7 +111,8 @@ class Workshop:
 
     def lease_of(self, dataset: Dataset, slice_: Slice, *, whole: bool = False) -> str:
         """What a step has to hold: its slice, or the whole dataset where the writer does not keep slices apart."""
-        apart = dataset.is_source or (dataset.writer is not None and dataset.writer.replaces_slice)
+        writer = dataset.writer
+        apart = (dataset.is_source and not dataset.is_replaced) or (writer is not None and writer.replaces_slice)
         return slice_.id if apart and not whole else "*"
 
 
@@ -167,8 +182,15 @@ class Attempt:
             if run_id != self.shop.run.run_id:
                 lake.interrupt(run_id)
 
-    def finish(self, receipts: tuple[Receipt, ...], *, state: StepState = "ok", arrival: int | None = None) -> Made:
-        """Receipt, cursor, record and lease in one store transaction: the end of the attempt."""
+    def finish(
+        self,
+        receipts: tuple[Receipt, ...],
+        *,
+        state: StepState = "ok",
+        arrival: int | None = None,
+        notices: tuple[Finding, ...] = (),
+    ) -> Made:
+        """Receipt, cursor, marker, record and lease in one store transaction: the end of the attempt."""
         failpoint("before_receipt")
         self.shop.store.finish_step(
             self.step_id,
@@ -177,6 +199,10 @@ class Attempt:
             receipts=receipts,
             now=self.shop.now(),
             arrival=None if arrival is None else (self.dataset.name, arrival),
+            notices=notices,
         )
         failpoint("finished")
+        if receipts and (problem := set_flag(self.shop, self.dataset, receipts[-1])) is not None:
+            told = Finding(self.dataset.name, "flag file", problem, slice_id=self.slice.id, cure="The next run does.")
+            self.shop.store.findings.add([told], run_id=self.shop.run.run_id, now=self.shop.now())
         return Made(receipts, recovered=state == "recovered")

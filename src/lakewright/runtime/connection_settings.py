@@ -86,6 +86,9 @@ def connect_to_service(services: Path, wanted: ServiceConnection) -> Connection:
         )
     if wanted.kind == "kafka":
         return Connection(wanted.name, f"kafka://{found.address.url}")
+    if wanted.kind == "debezium":
+        address, folder = found.address.url.partition("://")[2], str(found.data / "passwords")
+        return Connection(wanted.name, f"debezium://{address}", options={"password_folder": folder})
     file = found.address.password_file
     password = None if file is None else Secret(f"secret://file/{file.absolute()}")
     return Connection(wanted.name, found.address.url.partition("?")[0], password=password)

@@ -5,7 +5,7 @@ from lakewright.store.engine import Store, open_store
 from lakewright.store.findings import Findings
 from lakewright.store.holds import HeldSlice
 from lakewright.store.leases import WHOLE_DATASET, Grant, HeldLease, Leases
-from lakewright.store.markers import Marker, Markers
+from lakewright.store.markers import EVERY_SLICE, Marker, Markers
 from lakewright.store.origins import OWN, Origins
 from lakewright.store.owners import Owner, is_alive, this_process
 from lakewright.store.receipts import ELSEWHERE, Head, Receipts
@@ -16,6 +16,7 @@ from lakewright.store.streams import Streams
 
 __all__ = [
     "ELSEWHERE",
+    "EVERY_SLICE",
     "OWN",
     "WHOLE_DATASET",
     "Arrivals",

@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from lakewright.errors import ConfigurationError, StoreError
 from lakewright.masking import remember
+from lakewright.model.findings import Finding
 from lakewright.model.receipts import Receipt
 from lakewright.model.runs import StepState
 from lakewright.store.arrivals import Arrivals
@@ -66,8 +67,12 @@ class Store:
         now: datetime,
         lease: str | None = None,
         parts: Sequence[str] = (),
+        rewrites: bool = False,
     ) -> tuple[Grant, int]:
-        """Lease the slice (or what ``lease`` names: ``*``, the whole dataset) and open the step's record."""
+        """Lease the slice (or what ``lease`` names: ``*``, the whole dataset) and open the step's record.
+
+        One that ``rewrites`` the slice withdraws its markers in the same transaction.
+        """
         with self.transaction() as conn:
             grant = self.leases.acquire(
                 dataset, lease or slice_id, owner_id=owner_id, run_id=run_id, now=now, parts=parts, conn=conn
@@ -83,6 +88,8 @@ class Store:
                 outputs=outputs,
                 now=now,
             )
+            for output in outputs if rewrites else ():
+                self.markers.withdraw(output, slice_id, run_id=run_id, now=now, conn=conn)
         return grant, step_id
 
     def finish_step(
@@ -95,20 +102,35 @@ class Store:
         now: datetime,
         arrival: tuple[str, int] | None = None,
         held: Sequence[HeldSlice] = (),
+        notices: Sequence[Finding] = (),
         error: str | None = None,
         hint: str | None = None,
     ) -> bool:
         """Index the receipts, move the cursor, close the step and give its lease back, or nothing of it.
 
-        False where the lease had been taken over meanwhile: what was committed before that still counts.
+        The slices of data receipts are ready from then on; ``notices`` wait for the end of a run to be delivered.
+        False where the lease had been taken over meanwhile: what was committed before that still counts, but whoever
+        has the lease now may be writing the slice again, and says when it is ready.
         """
         with self.transaction() as conn:
             self.receipts.add(receipts, conn=conn)
             self.receipts.hold(held, conn=conn)
             if arrival is not None:
                 self.arrivals.commit(*arrival, conn=conn)
+            self.findings.add(notices, run_id=None, now=now, conn=conn)
             self.steps.close(step_id, state, now=now, error=error, hint=hint, conn=conn)
-            return self.leases.release(grant.dataset, grant.slice_id, grant.number, conn=conn)
+            mine = self.leases.release(grant.dataset, grant.slice_id, grant.number, conn=conn)
+            if mine:
+                self.mark_ready(receipts, now=now, conn=conn)
+            return mine
+
+    def mark_ready(self, receipts: Sequence[Receipt], *, now: datetime, conn: Connection) -> None:
+        """Set the markers of the slices that were made; after a rollback the live receipts alone tell."""
+        for receipt in receipts:
+            if receipt.kind == "data":
+                self.markers.set(receipt.dataset, receipt.slice_id, run_id=receipt.run_id, now=now, conn=conn)
+            elif receipt.kind == "restore":
+                self.markers.forget(receipt.dataset, conn=conn)
 
     def move(self, names: Iterable[str], place: str | None) -> None:
         """From now on the receipts of these datasets come from another log (None: this target's own).
@@ -120,6 +142,7 @@ class Store:
             moved = [name for name in names if self.origins.of(name, conn) != OWN]
             for name in moved:
                 self.receipts.forget(name, conn=conn)
+                self.markers.forget(name, conn=conn)
                 self.arrivals.forget(name, conn=conn)
                 self.receipts.unsettle(name, conn=conn)
             self.origins.set(moved, place, conn=conn)

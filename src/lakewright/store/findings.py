@@ -66,6 +66,12 @@ class Findings:
             c.execute(update(findings).where(_waits(subject)).values(run_id=run_id))
         return found
 
+    def told(self, finding: Finding, *, run_id: str, conn: Connection | None = None) -> None:
+        """One of those that waited was told by this run."""
+        same = and_(findings.c.dataset == finding.dataset, findings.c.message == finding.message)
+        with writing(self._engine, conn) as c:
+            c.execute(update(findings).where(_waits(finding.subject), same).values(run_id=run_id))
+
     def _many(self, query: Select[Any]) -> list[Finding]:
         with reading(self._engine) as c:
             return [Finding(**row._mapping) for row in c.execute(query)]

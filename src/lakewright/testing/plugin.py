@@ -1,7 +1,7 @@
 """The pytest plug-in that comes with the package.
 
 Fixtures: ``spark`` (one small session per test process), ``lake_folder`` (an empty place for tables), ``project``
-(a function that writes files into a temporary project and opens it); ``postgres`` and ``kafka`` of
+(a function that writes files into a temporary project and opens it); ``postgres``, ``kafka`` and ``debezium`` of
 `lakewright.testing.services` (real ones, started once per test run); ``connect_url`` and ``cluster`` (a Spark Connect
 server, a standalone cluster). ``--engine connect`` lets ``spark`` and ``project`` work over Spark Connect.
 """

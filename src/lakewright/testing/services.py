@@ -1,4 +1,4 @@
-"""Fixtures ``postgres`` and ``kafka``: real services, started when the first test asks for one.
+"""Fixtures ``postgres``, ``kafka`` and ``debezium``: real services, started when the first test asks for one.
 
 Guarantee:
     They are started once per test run: with pytest-xdist all workers share them. They end with the run and leave
@@ -19,10 +19,11 @@ from lakewright.errors import LakewrightError
 
 if TYPE_CHECKING:
     from lakewright.runtime.services import ServiceStatus
+    from lakewright.testing.debezium import Debezium
     from lakewright.testing.kafka import Kafka
     from lakewright.testing.postgres import Postgres
 
-__all__ = ["kafka", "postgres", "started"]
+__all__ = ["debezium", "kafka", "postgres", "started"]
 
 _INPUT = "lakewright_services"
 _RUN = pytest.StashKey[dict[str, Any]]()
@@ -49,6 +50,16 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
     return Kafka(address.url)
 
 
+@pytest.fixture(scope="session")
+def debezium(request: pytest.FixtureRequest) -> Debezium:
+    """A Kafka Connect worker with Debezium for this test run, beside its Kafka, which is started with it."""
+    from lakewright.testing.debezium import Debezium
+
+    found = started(request.config, "debezium")
+    assert found.address is not None
+    return Debezium(found.address.url, found.data / "passwords")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """With pytest-xdist: every worker is told the folder of the run, and the process that outlives them all."""
@@ -72,7 +83,8 @@ def started(config: pytest.Config, name: str) -> ServiceStatus:
 
     run: Mapping[str, Any] = getattr(config, "workerinput", {}).get(_INPUT) or _run_of(config)
     try:
-        return up(Path(run["folder"]), [name], only_while=Process(run["pid"], run["started"]))[0]
+        found = up(Path(run["folder"]), [name], only_while=Process(run["pid"], run["started"]))
+        return next(one for one in found if one.name == name)  # what it needs is there too
     except LakewrightError as error:
         pytest.fail(str(error), pytrace=False)
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlparse
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.times import parse_duration
+from lakewright.patterns.ingestion.own_session import own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,8 @@ def remove_unused_files(spark: SparkSession, path: str, *, keep: str = "7 days")
     """
     hours = parse_duration(keep).total_seconds() / 3600
     try:
-        spark.sql(f"VACUUM delta.`{path}` RETAIN {hours:g} HOURS")
+        with own_session(spark, {"spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false"}) as own:
+            own.sql(f"VACUUM delta.`{path}` RETAIN {hours:g} HOURS")
     except Exception as error:
         if "retention" not in str(error).lower():
             raise

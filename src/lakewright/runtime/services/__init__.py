@@ -1,4 +1,4 @@
-"""Services: PostgreSQL, Kafka and Spark for development and tests, started and found again, without root or Docker."""
+"""Services: PostgreSQL, Kafka, Debezium and Spark for development and tests, found again, without root or Docker."""
 
 from lakewright.runtime.services.contract import Address, ServiceStatus
 from lakewright.runtime.services.lifecycle import NAMES, down, names_here, status, up

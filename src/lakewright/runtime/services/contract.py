@@ -1,4 +1,4 @@
-"""Service: what PostgreSQL and Kafka have in common, so that one piece of code starts, watches and stops both."""
+"""Service: what PostgreSQL, Kafka and the others have in common, so that one piece of code starts and stops all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Address:
     """How a client reaches a service. Nothing in it is secret but what ``password_file`` holds."""
 
     url: str
-    """PostgreSQL: a URL that names the password file. Kafka: the value of ``bootstrap.servers``."""
+    """PostgreSQL: a URL that names the password file. Kafka: the value of ``bootstrap.servers``. Debezium: its REST."""
     shown: str
     """The same for people."""
     jdbc_url: str | None = None

@@ -20,6 +20,7 @@ from lakewright.runtime.jars import Progress
 from lakewright.runtime.services import guard, processes
 from lakewright.runtime.services.connect import ConnectService
 from lakewright.runtime.services.contract import Service, ServiceStatus, require_packages
+from lakewright.runtime.services.debezium import DebeziumService
 from lakewright.runtime.services.kafka import KafkaService
 from lakewright.runtime.services.looking import look
 from lakewright.runtime.services.postgres import PREFIX, PostgresService
@@ -31,9 +32,10 @@ from lakewright.runtime.services.state import Place, only_one
 __all__ = ["NAMES", "down", "names_here", "status", "up"]
 
 _USUAL: dict[str, Service] = {"postgres": PostgresService(), "kafka": KafkaService()}
-# Started only when they are named: few projects want a Spark beside their own.
+# Started only when they are named: few projects want change capture, or a Spark beside their own.
 _SERVICES: dict[str, Service] = {
     **_USUAL,
+    "debezium": DebeziumService(),
     "connect": ConnectService(),
     MASTER: StandaloneMaster(),
     **{name: StandaloneWorker(name) for name in WORKERS},
@@ -44,6 +46,8 @@ _THROWAWAY: dict[str, Service] = {
     "connect": ConnectService(throwaway=True),
 }
 NAMES = tuple(_USUAL)
+_NEEDS: Mapping[str, tuple[str, ...]] = {"debezium": ("kafka",)}
+"""Which service works only with others: they are started with it, before it, and stopped after it."""
 
 
 def up(
@@ -56,11 +60,14 @@ def up(
 ) -> list[ServiceStatus]:
     """Start the named services below ``folder`` unless they run, side by side, and wait until they answer.
 
+    What a service needs is started too, before it, and is among the answers.
     ``ports`` fixes the port of a service; 0 leaves the choice to us again. With ``only_while`` the services are
     thrown away, data and all, when that process has ended, however it ended.
     """
     tell = say or (lambda line: None)
-    chosen = _chosen(names, _SERVICES if only_while is None else _THROWAWAY)
+    named = list(names)
+    needed = [one for name in named for one in _NEEDS.get(name, ())]
+    chosen = _chosen([*named, *needed], _SERVICES if only_while is None else _THROWAWAY)
     wanted = dict(ports or {})
     if stray := sorted(set(wanted) - {service.name for service in chosen}):
         raise ConfigurationError(
@@ -94,7 +101,7 @@ def down(
         return [look(folder, service) for service in chosen]
     try:
         with only_one(folder, tell):
-            for service in chosen:
+            for service in sorted(chosen, key=lambda one: one.name not in _NEEDS):
                 _down(Place(folder / service.name), service, delete, tell)
             return [look(folder, service) for service in chosen]
     except PermissionError as error:
@@ -132,17 +139,23 @@ def _all_up(folder: Path, chosen: list[Service], wanted: Mapping[str, int], say:
     for task in tasks:
         if not task.runs:
             task.service.require(say)
+    for needy in (False, True):
+        together = [task for task in tasks if (task.service.name in _NEEDS) is needy]
+        if together and (errors := _run(together)):
+            raise _joined(errors, tasks) from errors[0]
+    return [task.found() for task in tasks]
+
+
+def _run(tasks: list[Start]) -> list[BaseException]:
+    """Run starts side by side; what went wrong."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         running = [pool.submit(task.run) for task in tasks]
         try:
-            errors = [error for future in running if (error := future.exception()) is not None]
+            return [error for future in running if (error := future.exception()) is not None]
         except BaseException:  # Ctrl-C: what has not answered yet is stopped, then the pool is left
             for task in tasks:
                 task.cancelled.set()
             raise
-    if errors:
-        raise _joined(errors, tasks) from errors[0]
-    return [task.found() for task in tasks]
 
 
 def _joined(errors: list[BaseException], tasks: list[Start]) -> BaseException:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lakewright import CsvFiles, Jdbc, KafkaTopic, Pipeline, load_contract
+from lakewright import CsvFiles, FullLoader, Jdbc, KafkaTopic, Pipeline, load_contract
 
 CONTRACTS = Path(__file__).parent.parent / "contracts"
 
@@ -28,6 +28,7 @@ sources.source(
 sources.source(
     "pages",
     CsvFiles("landing/pages"),
+    load=FullLoader(),
     schema="page string, title string, category string, author string",
     description="The pages of the blog",
 )

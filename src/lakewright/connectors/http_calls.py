@@ -1,0 +1,120 @@
+"""HTTP requests that are patient: what may pass by itself is tried again, a limit of the server's is kept.
+
+Guarantee:
+    Too many requests (429), errors of the server (5xx) and lost connections are tried again with growing pauses, or
+    after the time that the server asks for (``Retry-After``); any other answer that is no success is an error at once.
+    No more than ``per_second`` requests are sent. Another host than the first is never asked: it would get our headers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+__all__ = ["Answer", "Caller", "HttpFailure"]
+
+_LONGEST = 60.0
+"""Seconds that a server may ask us to wait; one that asks for more is left to the next run."""
+
+
+class HttpFailure(Exception):
+    """A request that was not answered as it should; ``passes`` tells whether a later one may be."""
+
+    def __init__(self, problem: str, *, passes: bool) -> None:
+        super().__init__(problem)
+        self.passes = passes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The body of an answer, and the address of the next page where its ``Link`` header names one."""
+
+    body: bytes
+    next_link: str | None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect could lead our headers to somebody else."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+@dataclass
+class Caller:
+    """Sends GET requests; one per reader, since it counts them."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tries: int = 5
+    timeout_seconds: float = 30.0
+    per_second: float = 10.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _earliest: float = 0.0
+
+    def get(self, url: str) -> Answer:
+        """The answer to a request; raises `HttpFailure`."""
+        for attempt in range(self.tries):
+            self._keep_pace()
+            try:
+                return self._ask(url)
+            except HttpFailure as failure:
+                if not failure.passes or attempt == self.tries - 1:
+                    raise
+                pause = getattr(failure, "pause", None)
+                self.sleep(0.5 * 2**attempt if pause is None else pause)
+        raise AssertionError("tries is at least 1")
+
+    def _keep_pace(self) -> None:
+        if (wait := self._earliest - self.clock()) > 0:
+            self.sleep(wait)
+        self._earliest = max(self._earliest, self.clock()) + 1 / self.per_second
+
+    def _ask(self, url: str) -> Answer:
+        request = urllib.request.Request(url, headers={"User-Agent": "lakewright", **self.headers})
+        place = _without_query(url)
+        try:
+            with _OPENER.open(request, timeout=self.timeout_seconds) as answer:
+                return Answer(answer.read(), _next_link(answer.headers.get("Link")))
+        except urllib.error.HTTPError as error:
+            error.close()
+            passes = error.code == 429 or error.code >= 500
+            failure = HttpFailure(f"{place} answers HTTP {error.code} {error.reason}", passes=passes)
+            failure.pause = _asked_for(error.headers.get("Retry-After"))  # type: ignore[attr-defined]
+            raise failure from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            raise HttpFailure(f"{place} cannot be reached ({reason})", passes=True) from None
+
+
+def _without_query(url: str) -> str:
+    """An address for people: what comes after the ``?`` may be long, or secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _asked_for(text: str | None) -> float | None:
+    if text is None or not text.strip().isdigit():
+        return None
+    return min(float(text), _LONGEST)
+
+
+def _next_link(header: str | None) -> str | None:
+    """The address of ``rel="next"`` in a Link header.
+
+    >>> _next_link('<https://api.example/v?page=2>; rel="next", <https://api.example/v>; rel="first"')
+    'https://api.example/v?page=2'
+    """
+    for part in (header or "").split(","):
+        address, _, rest = part.strip().partition(";")
+        if 'rel="next"' in rest.replace(" ", "") and address.startswith("<"):
+            return address.strip("<> ")
+    return None

@@ -1,0 +1,168 @@
+"""Notifiers: findings carried out to a file of JSON lines, or to an address that takes a POST.
+
+Guarantee:
+    A finding was taken when ``notify`` returns, and otherwise an error tells why: whoever calls keeps it and tries
+    again. So one may come twice, never not at all; its ``id`` is the same each time, so that receivers can tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.model.findings import Finding
+from lakewright.model.secrets import Secret, is_reference
+
+__all__ = ["FileNotifier", "WebhookNotifier", "as_message"]
+
+_MOST_PATIENT = 30.0
+"""Seconds: a server that asks for more patience gets it from the next run."""
+
+
+def as_message(finding: Finding) -> dict[str, object]:
+    """A finding as others receive it."""
+    said = "|".join([finding.dataset, finding.slice_id or "", finding.message])
+    return {
+        "id": hashlib.sha256(said.encode()).hexdigest()[:16],
+        "dataset": finding.dataset,
+        "slice": finding.slice_id,
+        "severity": finding.severity,
+        "message": finding.message,
+        "cure": finding.cure,
+        "found_at": None if finding.found_at is None else finding.found_at.astimezone(UTC).isoformat(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FileNotifier:
+    """Appends each finding as a line of JSON; a relative path begins at the project's folder."""
+
+    path: str
+    folder: Path | None = field(default=None, repr=False, compare=False)
+    """The project's, filled in by a run."""
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ConfigurationError("FileNotifier: the path is empty. Name a file, such as 'notices.jsonl'.")
+
+    @property
+    def name(self) -> str:
+        return f"file {self.path}"
+
+    def within(self, project: Path) -> FileNotifier:
+        """The same, with paths that begin at the project's folder."""
+        return replace(self, folder=project)
+
+    def notify(self, finding: Finding) -> None:
+        """Append one line, whole: several processes may write to the file."""
+        file = (self.folder or Path()) / self.path
+        line = json.dumps(as_message(finding), ensure_ascii=False) + "\n"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                os.write(opened, line.encode())
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+        except OSError as error:
+            raise TargetError(f"{file} cannot be written: {error.strerror}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookNotifier:
+    """Sends each finding as JSON by HTTP POST. Too many requests, errors of the server and lost connections are tried
+    again; any other answer that is no success is an error.
+    """
+
+    url: str
+    """``https://...``, or a reference such as ``secret://env/HOOK`` where the address itself is a secret."""
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """A secret among them is a reference: ``{"Authorization": "secret://env/HOOK_TOKEN"}``."""
+    tries: int = 3
+    timeout_seconds: float = 10.0
+    folder: Path | None = field(default=None, repr=False, compare=False)
+    """The project's, filled in by a run."""
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not is_reference(self.url):
+            parsed = urllib.parse.urlsplit(self.url)
+            if parsed.scheme not in ("http", "https") or not parsed.hostname:
+                raise ConfigurationError("WebhookNotifier: the url is no address such as https://example.com/hooks/1.")
+        if self.tries < 1:
+            raise ConfigurationError(f"WebhookNotifier: tries is {self.tries}. It must be at least 1.")
+        for value in (self.url, *self.headers.values()):
+            if is_reference(value):
+                Secret(value)
+
+    @property
+    def name(self) -> str:
+        """The host and a fingerprint: the path of an address may be as good as a password."""
+        where = "secret" if is_reference(self.url) else urllib.parse.urlsplit(self.url).hostname
+        return f"webhook {where} {hashlib.sha256(self.url.encode()).hexdigest()[:8]}"
+
+    def within(self, project: Path) -> WebhookNotifier:
+        """The same, with files of secrets that begin at the project's folder."""
+        return replace(self, folder=project)
+
+    def notify(self, finding: Finding) -> None:
+        """Deliver one finding, with pauses between the tries."""
+        body = json.dumps(as_message(finding)).encode()
+        headers = {key: self._reveal(value) for key, value in self.headers.items()}
+        request = urllib.request.Request(
+            self._reveal(self.url),
+            data=body,
+            method="POST",
+            headers={"Content-Type": "application/json", "User-Agent": "lakewright", **headers},
+        )
+        for left in range(self.tries - 1, -1, -1):
+            problem, pause = self._send(request)
+            if problem is None:
+                return
+            if pause is None or left == 0:
+                raise TargetError(f"{self.name} did not take the notification: {problem}.")
+            self.sleep(pause * 2 ** (self.tries - 1 - left))
+
+    def _send(self, request: urllib.request.Request) -> tuple[str | None, float | None]:
+        """What went wrong, if anything, and after which pause another try may help (None: it will not)."""
+        try:
+            with _OPENER.open(request, timeout=self.timeout_seconds):
+                return None, None
+        except urllib.error.HTTPError as error:
+            error.close()
+            passes = error.code == 429 or error.code >= 500
+            return f"HTTP {error.code} {error.reason}", _patience(error) if passes else None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            return f"no connection ({reason})", 1.0
+
+    def _reveal(self, text: str) -> str:
+        return Secret(text, self.folder).reveal() if is_reference(text) else text
+
+
+def _patience(error: urllib.error.HTTPError) -> float:
+    asked = error.headers.get("Retry-After", "")
+    return min(float(asked), _MOST_PATIENT) if asked.isdigit() else 1.0
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would repeat the request as a GET without its body, and show its headers to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)

@@ -1,0 +1,75 @@
+"""Replicas: datasets that are copies of another one in another place, each slice of them proven after it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.model.contracts import Contract
+from lakewright.model.protocols import Replicator
+from lakewright.model.receipts import Commit
+from lakewright.pipelines.harvest import receipt_of
+from lakewright.pipelines.settle import put_back
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakewright.lake.tables import AttemptTable
+    from lakewright.pipelines.inputs import InputFrame
+    from lakewright.pipelines.workshop import Attempt
+
+__all__ = ["check_replica", "copied_rows", "drop_lost_columns", "placed_at", "prove_copy"]
+
+
+def check_replica(name: str, replica: Any, location: str) -> None:
+    """Refuse what cannot be a replica."""
+    if not isinstance(replica, Replicator):
+        raise ConfigurationError(
+            f"{name}: {replica!r} is no replicator. Use PassthroughReplicator() or TransformationReplicator(...)."
+        )
+    if not location:
+        raise ConfigurationError(f"{name}: say where the copy lies: to='/mnt/staging/users'.")
+
+
+def copied_rows(current: Attempt, inputs: Sequence[InputFrame]) -> DataFrame:
+    """What a replica holds of its original; lazy."""
+    assert current.dataset.replica is not None
+    return current.dataset.replica.copy(inputs[0].frame, _contract(current))
+
+
+def placed_at(location: str, project: Path) -> str:
+    """Where a table lies: a path is relative to the project, a URI stays as it is."""
+    return location if "://" in location else str((project / location).resolve())
+
+
+def prove_copy(current: Attempt, inputs: Sequence[InputFrame], commit: Commit) -> str | None:
+    """Runs the jobs that compare a slice of a replica with its original; one that differs is put back."""
+    dataset, shop = current.dataset, current.shop
+    if dataset.replica is None:
+        return None
+    name = dataset.name
+    copied = shop.lake.read(name, version=commit.version, system_columns=True).where(current.slice.predicate())
+    what = f"{name}, slice {current.slice.id}"
+    try:
+        return dataset.replica.prove(inputs[0].frame, copied, _contract(current), what=what)
+    except TargetError as error:
+        undo = put_back(shop, dataset, current.identity(), commit)
+        wrong = [one for one in (commit, undo) if one is not None]
+        shop.store.receipts.add([receipt_of(name, one, kind="maintenance") for one in wrong])
+        raise TargetError(f"{error.message} The slice was put back as it was.", hint=error.hint) from None
+
+
+def drop_lost_columns(current: Attempt, table: AttemptTable, frame: DataFrame) -> None:
+    """Runs a job that takes columns that may no longer leave out of a whole replica, in a commit of its own."""
+    if current.dataset.replica is None or not table.exists():
+        return
+    if lost := [name for name in table.schema().names if name not in frame.columns]:
+        table.drop_columns(lost)
+
+
+def _contract(current: Attempt) -> Contract | None:
+    """That of the original."""
+    original = current.shop.graph.datasets.get(current.dataset.inputs[0].dataset)
+    return None if original is None else original.contract
