@@ -117,7 +117,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(2, 2, "Incremental Loader", "load_new_rows", "IncrementalLoader",
              "Take only what a cursor column says is new since the last window.", state="started"),
     _pattern(3, 2, "Change Data Capture", "apply_change_events", "ChangeDataCapture",
-             "Follow the inserts, updates and deletes of a database as they happen."),
+             "Follow the inserts, updates and deletes of a database as they happen.", state="started"),
     _pattern(4, 2, "Passthrough Replicator", "replicate_unchanged", "PassthroughReplicator",
              "Copy a dataset byte for byte, with what describes it.", state="started"),
     _pattern(5, 2, "Transformation Replicator", "replicate_transformed", "TransformationReplicator",
@@ -127,7 +127,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(7, 2, "Readiness Marker", "read_when_ready", "ReadinessMarker",
              "Tell consumers that a slice is complete and may be read.", state="started"),
     _pattern(8, 2, "External Trigger", "start_on_event", "ExternalTrigger",
-             "Start a run when something happens, not when a clock strikes."),
+             "Start a run when something happens, not when a clock strikes.", state="started"),
     # 3. Error management
     _pattern(9, 3, "Dead-Letter", "split_dead_letters", "DeadLetter",
              "Set rows that cannot be processed aside, with the reason, and go on.", state="started"),

@@ -18,6 +18,7 @@ def test_all_commands_are_there():
         *("rollback", "repartition", "maintain"),
         *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages"),
         *("services up", "services status", "services down", "stream show", "stream rewind"),
+        *("listen", "triggers list", "triggers show", "triggers replay", "triggers retire"),
     }
 
 

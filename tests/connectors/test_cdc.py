@@ -277,6 +277,7 @@ def _check_stream(spark: SparkSession, kafka: Kafka, database: Postgres, feed: C
     ]
 
 
+@pytest.mark.shows("02.change-data-capture", 7)
 def test_a_database_that_is_not_ready_is_told_by_all_that_is_missing(
     feeds: Feeds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakewright import Pipeline
+from lakewright import Merger, Pipeline, Scd2
 from lakewright.errors import ConfigurationError, LeaseHeldError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
@@ -69,8 +69,11 @@ def test_the_report_of_a_run_adds_up_its_micro_batches():
     assert total_of([receipt(1, None, 5), receipt(2, 3, 3)]).counters.read is None
 
 
-def test_a_stream_cannot_promise_to_preserve_rows():
+def test_a_stream_cannot_promise_to_preserve_rows_or_keep_a_history():
     visits = Pipeline("visits", start="2026-01-01")
+    versions = Merger(keys=["user_id"], history=Scd2(valid_from="at"))
+    with pytest.raises(ConfigurationError, match="versions would be lost"):
+        visits.add(lambda raw: raw, name="users", mode="stream", writer=versions)
     with pytest.raises(ConfigurationError, match=r'test_streams\.py.*rows="preserve" cannot be checked on a stream'):
 
         @visits.dataset(mode="stream", event_time="at", rows="preserve")

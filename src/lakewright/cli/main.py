@@ -77,6 +77,7 @@ services = typer.Typer(cls=Commands)
 store = typer.Typer(cls=Commands)
 spark = typer.Typer(cls=Commands)
 stream = typer.Typer(cls=Commands)
+triggers = typer.Typer(cls=Commands)
 
 
 def _version(asked: bool) -> None:
@@ -122,7 +123,13 @@ def look_after_streams() -> None:
     """Show how far streams are, and let them read again."""
 
 
+@triggers.callback()
+def look_after_events() -> None:
+    """Show the events that came and the dead letters among them, and replay those."""
+
+
 app.add_typer(stream, name="stream", epilog="Example: lakewright stream show")
+app.add_typer(triggers, name="triggers", epilog="Example: lakewright triggers list")
 app.add_typer(services, name="services", epilog="Example: lakewright services up")
 app.add_typer(store, name="store", epilog="Example: lakewright store rebuild")
 app.add_typer(spark, name="spark", epilog="Example: lakewright spark packages")

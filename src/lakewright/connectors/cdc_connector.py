@@ -28,7 +28,8 @@ from lakewright.connectors.cdc_feed import CaptureFeed
 from lakewright.connectors.cdc_names import CaptureNames, check_prefix, check_slot_name, derived_name, qualified
 from lakewright.connectors.cdc_reach import Reach
 from lakewright.connectors.cdc_settings import CaptureOptions, refuse_ours
-from lakewright.errors import ConfigurationError
+from lakewright.connectors.cdc_source import CapturedTable
+from lakewright.errors import ConfigurationError, did_you_mean
 from lakewright.model.connections import Connections
 
 __all__ = ["ChangeDataCapture"]
@@ -61,6 +62,8 @@ class ChangeDataCapture:
     """Of each topic that is made. Changes of one key are in one of them."""
     password_reference: str | None = None
     """Where a worker that is not this project's finds the password: ``${env:BLOG_DB_PASSWORD}``."""
+    name: str | None = None
+    """What connector, slot, publication and topics are called, where several datasets share the capture."""
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     """More settings of Debezium's connector, such as ``snapshot.fetch.size``."""
 
@@ -82,9 +85,28 @@ class ChangeDataCapture:
             )
         refuse_ours(self.options)
 
+    def of(self, table: str, *, full_before: bool = False) -> CapturedTable:
+        """One of its tables as the source of a dataset: ``capture.of("visits")``.
+
+        ``full_before``: the table has REPLICA IDENTITY FULL, so that a deleted row is known in all its columns.
+        """
+        (found,) = qualified([table])
+        if found not in self.tables:
+            known = ", ".join(self.tables)
+            raise ConfigurationError(
+                f"ChangeDataCapture: '{found}' is none of its tables ({known}).",
+                hint=did_you_mean(found, self.tables),
+            )
+        if len(self.tables) > 1 and self.name is None:
+            raise ConfigurationError(
+                f"ChangeDataCapture: {', '.join(self.tables)} share a capture, which needs a name of its own.",
+                hint='Give it one: ChangeDataCapture(..., name="blog"); or let each table have its own capture.',
+            )
+        return CapturedTable(self, found, full_before)
+
     def names(self, project: str, dataset: str) -> CaptureNames:
         """What the capture of a dataset is called at the worker, in the database and in Kafka."""
-        name = derived_name(project, dataset)
+        name = derived_name(project, self.name or dataset)
         return CaptureNames(name, self.slot or name, self.publication or name, self.topic_prefix or name)
 
     def feed(self, connections: Connections, *, project: str, dataset: str) -> CaptureFeed:

@@ -41,6 +41,10 @@ class Reach:
         name = self._named(self.worker_name, "debezium")
         return ConnectWorker.at(self.connections.get(name, kind="debezium", asked_by=self.who), asked_by=self.who)
 
+    def broker(self) -> str:
+        """The name of the broker's connection."""
+        return self._named(self.broker_name, "kafka")
+
     def broker_problems(self) -> tuple[str | None, list[Problem]]:
         """The id of the broker's cluster, or why it cannot be asked."""
         try:

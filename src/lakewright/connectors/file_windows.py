@@ -14,6 +14,7 @@ from lakewright.model.protocols import Found, SourceContext
 from lakewright.patterns.ingestion.folder_readiness import FolderReadiness
 
 __all__ = [
+    "find_named_files",
     "find_new_files",
     "find_new_partitions",
     "gone_files",
@@ -59,6 +60,22 @@ def find_new_partitions(
             )
         parts.setdefault(named[0], []).append(file)
     return [_found(path, ctx, parts[name], more=0, of=name) for name in sorted(parts)]
+
+
+def find_named_files(path: str, names: Iterable[str], ctx: SourceContext, *, pattern: str) -> Found | None:
+    """Those of the named files that lie here and that no arrival holds in their present version; None without any.
+
+    A name is absolute, or relative to this folder or to the project; one that leads elsewhere is none of these files.
+    """
+    root = resolve_folder(path, ctx.project)
+    named = {
+        os.path.relpath(place, root)
+        for name in names
+        for place in (os.path.abspath(ctx.project / name), os.path.abspath(root / name))
+        if place.startswith(f"{root}{os.sep}")
+    }
+    taken = [file for file in _new_files(path, ctx, pattern) if file.path in named]
+    return _found(path, ctx, taken, more=0) if taken else None
 
 
 def _complete_files(path: str, ctx: SourceContext, pattern: str, ready: FolderReadiness | None) -> list[FileVersion]:

@@ -28,6 +28,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.connectors.file_windows import (
+    find_named_files,
     find_new_files,
     find_new_partitions,
     gone_files,
@@ -132,6 +133,10 @@ class _Folder:
             max_bytes=self.max_bytes,
             ready=self.ready,
         )
+
+    def look_for(self, names: Sequence[str], ctx: SourceContext) -> Found | None:
+        """Those of the named files that are new or replaced; None where none of them is."""
+        return find_named_files(self.path, names, ctx, pattern=self.pattern)
 
     def look_by_folder(self, key: str, ctx: SourceContext) -> Sequence[Found]:
         """The files that are new or replaced, an arrival per complete partition ``key=...``."""

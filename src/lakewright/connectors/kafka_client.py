@@ -104,9 +104,9 @@ class KafkaClient:
             found = next(iter(answer.values())).result()
         return {name: str(entry.value) for name, entry in found.items()}
 
-    def create(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Make a topic of one partition; one that is already there stays as it is."""
-        new = _admin_module().NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(settings))
+    def create(self, topic: str, settings: Mapping[str, str], *, partitions: int = 1) -> None:
+        """Make a topic; one that is already there stays as it is."""
+        new = _admin_module().NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(settings))
         with self._explained(topic):
             try:
                 self._admin().create_topics([new], request_timeout=_TIMEOUT_SECONDS)[topic].result()

@@ -21,7 +21,7 @@ from lakewright.lake.locks import TableLocks
 from lakewright.lake.log import DeltaLog, local_path
 from lakewright.lake.sessions import ChildSessions
 from lakewright.lake.tables import AttemptTable
-from lakewright.model.columns import business_columns
+from lakewright.model.columns import ALIVE, DELETED_COLUMN, business_columns
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.outside import Destination, Log
@@ -195,6 +195,8 @@ class Lake:
         if EVENT_COLUMN in columns:
             # Rows without a usable event time are dead letters: in bronze they stay, to readers they do not count.
             frame = frame.where(f"{EVENT_COLUMN} IS NOT NULL")
+        if DELETED_COLUMN in columns:
+            frame = frame.where(ALIVE)
         return frame.select(*[f"`{column}`" for column in business_columns(columns)])
 
     def lost_files(self, name: str, version: int) -> list[str]:

@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
 
 __all__ = [
+    "ALIVE",
     "ARRIVAL_COLUMN",
     "DAY_COLUMN",
+    "DELETED_COLUMN",
     "EVENT_COLUMN",
     "FILE_COLUMN",
     "HASH_COLUMN",
     "OFFSET_COLUMN",
     "PARTITION_COLUMN",
+    "POSITION_COLUMN",
     "RAW_COLUMN",
     "RECORD_COLUMNS",
     "SLICE_COLUMN",
@@ -42,9 +45,17 @@ DAY_COLUMN = "_lw_day"
 """The UTC day on which the micro-batch began that took a record, where a stream took it."""
 SLICE_COLUMN = "_lw_slice"
 """The slice that computed a row, where its event time may lie outside of it."""
+POSITION_COLUMN = "_lw_position"
+"""How far a row is: the place in the source's log of the last change that was applied to it."""
+DELETED_COLUMN = "_lw_deleted"
+"""Whether a row is only the mark of one that was deleted at its source; readers do not see it."""
 
 RECORD_COLUMNS = (FILE_COLUMN, VERSION_COLUMN, TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN, HASH_COLUMN)
 """What tells a record: file, version and the hash of its content; or topic, partition and offset."""
+
+
+ALIVE = f"NOT coalesce({DELETED_COLUMN}, false)"
+"""SQL for the rows that readers see, where a table keeps marks of deleted ones."""
 
 
 def business_columns(columns: Iterable[str]) -> list[str]:

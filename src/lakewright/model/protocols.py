@@ -56,6 +56,8 @@ class SourceContext:
     """The databases and brokers of the target, by name."""
     run_time: datetime | None = None
     """The time that the run stands for: intervals that end later are not over."""
+    project_name: str = ""
+    """What the project is called, for what a source makes outside of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from lakewright.model.times import Interval
+from lakewright.model.triggers import Event
 
 __all__ = ["Reason", "Run", "RunState", "StepState"]
 
@@ -26,3 +27,5 @@ class Run:
     attempt: int = 1
     interval: Interval | None = field(default=None)
     """The event time of the slice being made, where it has one."""
+    event: Event | None = field(default=None)
+    """What started it, where its reason is ``trigger`` or ``replay``."""

@@ -22,6 +22,7 @@ from lakewright.model.references import Reference
 from lakewright.model.times import GRIDS, Grid, parse_time
 from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
+from lakewright.patterns.ingestion.external_trigger import ExternalTrigger
 from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
@@ -39,6 +40,7 @@ from lakewright.pipelines.options import (
 )
 from lakewright.pipelines.outside import check_destination
 from lakewright.pipelines.replicas import check_replica
+from lakewright.pipelines.trigger_options import checked_triggers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,6 +66,7 @@ class Pipeline:
         start: str | date | datetime = NO_START,
         grid: Grid | None = None,
         runs: SingleRunner | None = None,
+        triggers: Sequence[ExternalTrigger] = (),
         tags: Sequence[str] = (),
     ) -> None:
         place = _caller()
@@ -79,6 +82,7 @@ class Pipeline:
                 grid=grid or _GRID_OF_SCHEDULE.get(schedule or "", "day"),
                 runs=runs or SingleRunner(),
                 tags=tuple(tags),
+                triggers=checked_triggers(triggers),
             )
         except ConfigurationError as error:
             raise _placed(error, place) from None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakewright.patterns.data_flow.single_runner import SingleRunner
+    from lakewright.patterns.ingestion.external_trigger import ExternalTrigger
     from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
     from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
     from lakewright.patterns.storage.skew_buffer import SkewBuffer
@@ -84,6 +85,8 @@ class Settings:
     grid: Grid
     runs: SingleRunner
     tags: tuple[str, ...] = ()
+    triggers: tuple[ExternalTrigger, ...] = ()
+    """The events that start it, beside its schedule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, TargetError
-from lakewright.model.columns import RECORD_COLUMNS, system_columns
+from lakewright.model.columns import ALIVE, DELETED_COLUMN, RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import GuardContext, SideRows
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
 from lakewright.model.slices import EVENT_COLUMN, Slice
@@ -61,6 +61,7 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     cut = _cut(attempt, given, reference, has_cells=has_cells)
     # Rows without a usable event time are dead letters: in bronze they stay, to readers they do not count.
     wanted = [f"{EVENT_COLUMN} IS NOT NULL"] * has_cells + ([] if cut is None else [cut])
+    wanted += [ALIVE] * (DELETED_COLUMN in columns)
     if wanted:
         frame = frame.where(" AND ".join(f"({one})" for one in wanted))
     if shop.sample is not None and _comes_in(attempt, given, reference):

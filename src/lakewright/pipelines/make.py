@@ -39,7 +39,7 @@ from lakewright.pipelines.workshop import Attempt, Made, Workshop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["call_step", "check_result", "make_slice", "publish", "set_aside"]
+__all__ = ["call_step", "check_result", "make_slice", "publish", "publish_once", "set_aside"]
 
 
 def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
@@ -131,7 +131,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
         interval = current.slice.interval if current.slice.kind == "event" else None
         run = current.shop.run
         arguments["run"] = type(run)(
-            run.run_id, run.pipeline, run.time, run.reason, current.number_of_attempt, interval
+            run.run_id, run.pipeline, run.time, run.reason, current.number_of_attempt, interval, run.event
         )
     try:
         result = dataset.function(**arguments)
@@ -197,12 +197,14 @@ def check_result(current: Attempt, frame: DataFrame) -> DataFrame:
     dataset = current.dataset
     if dataset.contract is None:
         return frame
-    if wrong := check_frame(dataset.contract, frame.schema):
+    taken = getattr(dataset.writer, "takes_columns", ())
+    if wrong := check_frame(dataset.contract, frame.drop(*taken).schema):
         raise InputError(
             f"{dataset.place}: {dataset.name} breaks its contract: {'; '.join(wrong)}. Nothing was written.",
             hint="Correct the step, or the contract if the change is meant.",
         )
-    return refuse_nulls(dataset.contract, frame)
+    # Of a row that was deleted at its source only the key is told.
+    return frame if taken else refuse_nulls(dataset.contract, frame)
 
 
 def publish(
@@ -213,18 +215,40 @@ def publish(
     layout: HorizontalPartitioner | None,
     name: str,
 ) -> Commit:
+    """Runs the job that writes a slice of a dataset; refused where a newer attempt has already written it."""
+    commit = publish_once(current, table, frame, writer, layout, name)
+    if commit is None:
+        raise TargetError(
+            f"{name}, slice {current.slice.id}: a newer attempt has already committed. Nothing was written."
+        )
+    return commit
+
+
+def publish_once(
+    current: Attempt,
+    table: AttemptTable,
+    frame: DataFrame,
+    writer: Writer,
+    layout: HorizontalPartitioner | None,
+    name: str,
+) -> Commit | None:
+    """The same; None where it was written before."""
     frame, partitions = _lay_out(current, frame, writer, layout, name)
     _refuse_other_layout(current, table, partitions, name)
     if name in current.shop.lake.outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
     else:
         drop_lost_columns(current, table, frame)
-        frame = fit_to_table(frame, table, dataset=name, added_by_writer=getattr(writer, "adds_columns", ()))
+        taken = getattr(writer, "takes_columns", ())
+        fitted = fit_to_table(
+            frame.drop(*taken), table, dataset=name, added_by_writer=getattr(writer, "adds_columns", ())
+        )
+        frame = frame if taken else fitted
     context = WriteContext(
         dataset=name, slice=current.slice, table=table, run=current.shop.run, partition_by=partitions
     )
     try:
-        commit = writer.publish(frame, context)
+        return writer.publish(frame, context)
     except LakewrightError:
         raise
     except Exception as error:
@@ -234,11 +258,6 @@ def publish(
                 f"{current.dataset.place}: {name}, slice {current.slice.id} failed: {_first_line(error)}"
             ) from error
         raise explained from error
-    if commit is None:
-        raise TargetError(
-            f"{name}, slice {current.slice.id}: a newer attempt has already committed. Nothing was written."
-        )
-    return commit
 
 
 def _lay_out(

@@ -81,6 +81,8 @@ def check_mode(name: str, options: Mapping[str, Any]) -> bool:
     if mode not in get_args(Mode):
         raise ConfigurationError(f"{name}: mode is 'batch' or 'stream', not {mode!r}.")
     if mode == "batch":
+        if getattr(source, "streams_only", False):
+            raise ConfigurationError(f'{name}: {type(source).__name__} is read as a stream: mode="stream" is missing.')
         if options.get("every") is not None or (options.get("max_records") is not None and source is None):
             raise ConfigurationError(f'{name}: every and max_records say how a stream reads; mode="stream" is missing.')
         return False
@@ -93,6 +95,11 @@ def check_mode(name: str, options: Mapping[str, Any]) -> bool:
     if most is not None and (not isinstance(most, int) or most < 1):
         raise ConfigurationError(f"{name}: max_records is a number from 1 on, not {most!r}.")
     writer = options.get("writer")
+    if writer is not None and getattr(writer, "history", None) is not None:
+        raise ConfigurationError(
+            f"{name}: a history (Scd2) cannot follow a stream yet: versions would be lost.",
+            hint='Leave mode="stream" out: each run takes the arrivals that are new, in order.',
+        )
     if writer is not None and not writer.streams:
         raise ConfigurationError(
             f"{name}: {type(writer).__name__} cannot follow a stream: it would replace what earlier micro-batches "

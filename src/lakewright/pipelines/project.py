@@ -18,6 +18,7 @@ from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS
 from lakewright.model.arrivals import JsonValue
 from lakewright.model.runs import Reason, Run
 from lakewright.model.times import Interval, parse_time, utc_now
+from lakewright.model.triggers import Event
 from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
 from lakewright.pipelines.code import code_hash
@@ -27,6 +28,7 @@ from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import FOREIGN, notice
 from lakewright.pipelines.keeper import keep
+from lakewright.pipelines.listen import ListenSummary, listen, replay_event
 from lakewright.pipelines.loading import let_functions_travel, load_pipelines
 from lakewright.pipelines.maintain import MaintenanceSummary, choose_tables, maintain_tables
 from lakewright.pipelines.marking import deliver
@@ -171,6 +173,8 @@ class Project:
         again: bool = False,
         slices: Sequence[str] = (),
         reason: Reason = "manual",
+        event: Event | None = None,
+        run_id: str | None = None,
         listener: Listener = lambda event: None,
         parallel: int | None = None,
         wait_seconds: float = 0.0,
@@ -180,7 +184,8 @@ class Project:
         """Take what is new, then make what is due, missing or late.
 
         With ``sample`` (a share of the rows) or ``empty`` (none of them) the project is tried out in a throw-away
-        lake beside the real one, of which nothing changes.
+        lake beside the real one, of which nothing changes. With ``event`` sources of files take those that it names;
+        a ``run_id`` that is known is a further attempt of that run.
         """
         if sample is not None or empty:
             if empty and sample is not None:
@@ -196,7 +201,7 @@ class Project:
         wish = self._wish(run_time)
         if again:
             wish = replace(wish, again=wishes.again(self.graph, self.store, names, slices))
-        return self._run(names, wish, reason, listener, parallel, wait_seconds)
+        return self._run(names, wish, reason, listener, parallel, wait_seconds, event=event, run_id=run_id)
 
     def run_due(
         self,
@@ -289,9 +294,17 @@ class Project:
         wait_seconds: float,
         *,
         take_new: bool = True,
+        event: Event | None = None,
+        run_id: str | None = None,
     ) -> RunSummary:
         pipelines = {self.graph[name].pipeline: self.graph[name].settings.runs.queue for name in names}
-        run = Run(new_run_id(self._now()), ",".join(sorted(pipelines)), wish.run_time, reason)
+        before = None if run_id is None else self.store.runs.get(run_id)
+        attempt = 1 if before is None else before.attempt + 1
+        run_id = run_id or new_run_id(self._now())
+        run = Run(run_id, ",".join(sorted(pipelines)), wish.run_time, reason, attempt, event=event)
+        options: dict[str, JsonValue] = {"select": list(names)}
+        if event is not None:
+            options["event"] = event.envelope()
         with keep(
             self.store,
             run,
@@ -301,7 +314,7 @@ class Project:
             wait_seconds=wait_seconds,
         ) as keeper:
             shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
-            self.store.runs.start(run, owner_id=keeper.owner.owner_id, options={"select": list(names)}, now=self._now())
+            self.store.runs.start(run, owner_id=keeper.owner.owner_id, options=options, now=self._now())
             summary = RunSummary(run.run_id, state="failed")
             claimed: list[str] = []
             try:
@@ -408,6 +421,23 @@ class Project:
             what = f"{' and '.join(select)}: not" if select else "No dataset of this project is"
             raise ConfigurationError(f'{what} a stream. Declare one with mode="stream".')
         return found
+
+    # Events
+
+    def listen(
+        self, pipelines: Sequence[str] = (), *, once: bool = False, listener: Listener = lambda event: None
+    ) -> ListenSummary:
+        """Start runs when events come, until it is stopped; with ``once`` for those that are there, and end.
+
+        Spark starts with the first event that is of interest.
+        """
+        return listen(self, pipelines, once=once, listener=listener, now=self._now)
+
+    def replay(
+        self, event_id: str, *, trigger: str | None = None, listener: Listener = lambda event: None
+    ) -> dict[str, str]:
+        """Start a dead-lettered event's runs after all: pipeline -> run. Raises where one of them does not succeed."""
+        return replay_event(self, event_id, trigger=trigger, listener=listener, now=self._now)
 
     # Repairing
 
@@ -518,6 +548,7 @@ class Project:
             now=self._now,
             sample=self._share,
             connections=self.settings.target.connections,
+            project_name=self.settings.name,
         )
 
     def _interrupt(self, run: Run) -> None:

@@ -9,8 +9,10 @@ __all__ = ["properties_of"]
 
 
 def properties_of(graph: Graph, dataset: Dataset) -> dict[str, str]:
-    """The table's properties: how long versions are kept, and the change feed where a stream follows the changes."""
-    properties = {}
+    """The table's properties: what its writer needs, how long versions are kept, and the change feed where a stream
+    follows the changes.
+    """
+    properties: dict[str, str] = dict(getattr(dataset.writer, "table_properties", {}))
     if dataset.history is not None:
         properties["delta.logRetentionDuration"] = f"interval {dataset.history}"
         properties["delta.deletedFileRetentionDuration"] = f"interval {dataset.history}"

@@ -31,6 +31,7 @@ from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.settle import UNREADABLE, set_unusable_aside
+from lakewright.pipelines.triggers import named_files, takes_named_files
 from lakewright.pipelines.wishes import newest_load
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
@@ -50,6 +51,7 @@ def source_context(shop: Workshop, dataset: Dataset) -> SourceContext:
         last_window=None if last is None else last.window,
         connections=shop.connections,
         run_time=shop.run.time,
+        project_name=shop.project_name,
     )
 
 
@@ -57,6 +59,8 @@ def look_for_new(shop: Workshop, dataset: Dataset) -> Sequence[Found]:
     """What the source has that no arrival holds, an arrival each; reads nothing."""
     assert dataset.source is not None
     context = source_context(shop, dataset)
+    if takes_named_files(dataset, shop.run.event):
+        return named_files(dataset, shop.run.event, context)
     if dataset.load is not None:
         return dataset.load.look(dataset.source, context)
     found = dataset.source.look(context)
@@ -80,6 +84,7 @@ def record_arrivals(shop: Workshop, dataset: Dataset) -> None:
         if not windows:
             return
         waiting = shop.store.arrivals.pending(dataset.name) if dataset.is_replaced else []
+        event = shop.run.event if len(windows) == 1 else None
         with shop.store.transaction() as conn:
             for arrival in waiting:  # it would be replaced as soon as it was read: it is given up
                 shop.store.arrivals.commit(dataset.name, arrival.number, conn=conn)
@@ -89,6 +94,7 @@ def record_arrivals(shop: Workshop, dataset: Dataset) -> None:
                     window=found.window,
                     files=found.files,
                     supersedes=found.supersedes,
+                    key=None if event is None else event.key,
                     run_id=shop.run.run_id,
                     now=shop.now(),
                     conn=conn,

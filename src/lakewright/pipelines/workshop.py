@@ -59,6 +59,7 @@ class Workshop:
     stopping: Callable[[], bool] = lambda: False
     """Whether the run was asked to stop."""
     connections: Connections = field(default_factory=Connections)
+    project_name: str = ""
 
     @contextmanager
     def attempt(

@@ -2,6 +2,7 @@
 
 from lakewright.store.arrivals import Arrivals
 from lakewright.store.engine import Store, open_store
+from lakewright.store.events import Events
 from lakewright.store.findings import Findings
 from lakewright.store.holds import HeldSlice
 from lakewright.store.leases import WHOLE_DATASET, Grant, HeldLease, Leases
@@ -21,6 +22,7 @@ __all__ = [
     "WHOLE_DATASET",
     "Arrivals",
     "CellHead",
+    "Events",
     "Findings",
     "Grant",
     "Head",

@@ -18,6 +18,7 @@ from lakewright.model.receipts import Receipt
 from lakewright.model.runs import StepState
 from lakewright.store.arrivals import Arrivals
 from lakewright.store.dialect import make_engine, switch_to_wal, writing
+from lakewright.store.events import Events
 from lakewright.store.findings import Findings
 from lakewright.store.holds import HeldSlice
 from lakewright.store.leases import Grant, Leases
@@ -49,6 +50,7 @@ class Store:
         self.findings = Findings(engine)
         self.origins = Origins(engine)
         self.streams = Streams(engine)
+        self.events = Events(engine)
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """One writing transaction: give its connection to every call that belongs to it."""

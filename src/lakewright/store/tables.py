@@ -22,6 +22,7 @@ from lakewright.store.columns import JsonText, Moment, Told, Words
 
 __all__ = [
     "arrivals",
+    "events",
     "findings",
     "held",
     "leases",
@@ -241,6 +242,22 @@ markers = Table(
     Column("state", Words, nullable=False),
     Column("set_at", Moment, nullable=False),
     Column("run_id", Words),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("trigger", Words, primary_key=True),
+    Column("event_id", Words, primary_key=True),
+    Column("place", Words, nullable=False),
+    Column("state", Words, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("envelope", JsonText, nullable=False),
+    Column("runs", JsonText, nullable=False),
+    Column("error", Told),
+    Column("received_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    Index(None, "trigger", "state"),
 )
 
 findings = Table(

@@ -24,9 +24,10 @@ _NO_TABLE = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXI
 class DeltaPath:
     """Fulfils ``model.protocols.Table`` for a plain path."""
 
-    def __init__(self, path: str, spark: SparkSession) -> None:
+    def __init__(self, path: str, spark: SparkSession, *, properties: Mapping[str, str] | None = None) -> None:
         self._path = path
         self._spark = spark
+        self._properties = dict(properties or {})  # of a table that a MERGE makes
 
     @property
     def path(self) -> str:
@@ -56,6 +57,7 @@ class DeltaPath:
     def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
         if not self.exists():
             empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("ignore")
+            empty = empty.options(**self._properties)
             (empty.partitionBy(*partition_by) if partition_by else empty).save(self._path)
         view = f"lw_{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(view)

@@ -68,7 +68,8 @@ class Merger:
 
     @property
     def streams(self) -> bool:
-        return True
+        """Not with a history: the changes of a micro-batch are applied by key, without their versions."""
+        return self.history is None
 
     @property
     def replaces_slice(self) -> bool:

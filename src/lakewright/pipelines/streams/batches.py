@@ -22,9 +22,9 @@ from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, arrival_slice
 from lakewright.model.streams import batch_number
 from lakewright.pipelines.events import with_event_cell
 from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
-from lakewright.pipelines.make import call_step, check_result, publish, set_aside
+from lakewright.pipelines.make import call_step, check_result, publish_once, set_aside
 from lakewright.pipelines.properties import properties_of
-from lakewright.pipelines.streams.changes import apply_to_images
+from lakewright.pipelines.streams.changes import apply_to_images, new_images
 from lakewright.pipelines.streams.skew import Standing, is_delivered, within_quota
 from lakewright.pipelines.workshop import Attempt
 
@@ -99,8 +99,10 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
     streamed = graph.streamed_input(dataset)
     assert streamed is not None
     if graph.reads_changes(dataset):
-        apply_to_images(attempt, streamed, rows)
-        return
+        if not getattr(dataset.writer, "by_position", False):
+            apply_to_images(attempt, streamed, rows)
+            return
+        rows = new_images(rows)
     inputs = [_streamed(attempt, rows) if one is streamed else open_input(attempt, one) for one in dataset.inputs]
     set_aside(attempt, inputs)
     failpoint("set_aside")
@@ -112,7 +114,7 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
             properties=properties_of(attempt.shop.graph, dataset),
             still_mine=attempt.still_mine,
         )
-        publish(attempt, table, frame, dataset.writer, dataset.layout, dataset.name)
+        publish_once(attempt, table, frame, dataset.writer, dataset.layout, dataset.name)
         return
     marked = with_event_cell(frame, dataset, graph.cell_grid(dataset.name), end=None)
     _append(attempt, marked, partition_by=(EVENT_COLUMN,))

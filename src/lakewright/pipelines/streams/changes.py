@@ -26,13 +26,18 @@ from lakewright.pipelines.workshop import Attempt
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["apply_to_images"]
+__all__ = ["apply_to_images", "new_images"]
 
 _GONE = "_lw_gone"
 _ORDER = "_lw_order"
 _OLD = "_change_type IN ('delete', 'update_preimage')"
 _NEW = "_change_type IN ('insert', 'update_postimage')"
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def new_images(rows: DataFrame) -> DataFrame:
+    """The rows of a change feed as they came or became, without its own columns."""
+    return rows.where(_NEW).drop(*_FEED)
 
 
 def apply_to_images(attempt: Attempt, streamed: Input, rows: DataFrame) -> None:

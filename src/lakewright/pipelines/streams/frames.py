@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import ConfigurationError
+from lakewright.model.columns import ALIVE, DELETED_COLUMN
 from lakewright.model.slices import EVENT_COLUMN
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
@@ -57,4 +58,7 @@ def _rows_of_input(shop: Workshop, dataset: Dataset) -> DataFrame:
             )
         reader = reader.option("readChangeFeed", "true")
     frame = reader.load(log.path)
-    return frame.where(f"{EVENT_COLUMN} IS NOT NULL") if EVENT_COLUMN in frame.columns else frame
+    columns = frame.columns
+    if DELETED_COLUMN in columns:  # a row that becomes a mark has an old image, and no new one
+        frame = frame.where(ALIVE)
+    return frame.where(f"{EVENT_COLUMN} IS NOT NULL") if EVENT_COLUMN in columns else frame
