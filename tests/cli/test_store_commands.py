@@ -12,6 +12,7 @@ import pytest
 from lakewright.model.receipts import Receipt
 from lakewright.model.runs import Run
 from lakewright.store import Owner, Store, open_store, this_process
+from lakewright.store.opening import HEAD
 
 from .conftest import Lakewright
 
@@ -140,7 +141,7 @@ def test_unlock_where_nothing_is_locked_ends_with_2(lakewright: Lakewright, shop
 
 def test_store_upgrade_tells_the_schema(lakewright: Lakewright, shop: Path):
     found = json.loads(lakewright("store", "upgrade", "--json").stdout)
-    assert found["schema"] == "0003"
+    assert found["schema"] == HEAD
     assert (shop / ".lakewright" / "store.db").exists()
 
 

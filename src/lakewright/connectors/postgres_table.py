@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import TableName
+from lakewright.connectors.postgres_opened import OpenedRelation
 from lakewright.connectors.postgres_partitions import RangePartitions
 from lakewright.errors import ConfigurationError
 from lakewright.model.connections import Connection, Connections
@@ -32,7 +33,6 @@ from lakewright.model.protocols import Writer
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from lakewright.connectors.postgres_connection import Session
     from lakewright.connectors.postgres_ledger import PostgresLog
@@ -114,7 +114,7 @@ class PostgresTable:
         return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 
 
-class OpenedTable:
+class OpenedTable(OpenedRelation):
     """A `PostgresTable` opened for one attempt: fulfils ``OutsideTable`` and ``MergesRows``."""
 
     def __init__(
@@ -126,21 +126,9 @@ class OpenedTable:
         spark: SparkSession,
         still_mine: Callable[[], bool],
     ) -> None:
-        self._destination = destination
-        self._connection = connection
-        self._dataset = dataset
-        self._identity = identity
-        self._spark = spark
-        self._still_mine = still_mine
         self._table = TableName.parse(destination.table)
-
-    @property
-    def path(self) -> str:
-        return self._destination.shown
-
-    @property
-    def spark(self) -> SparkSession:
-        return self._spark
+        super().__init__(destination, self._table, connection, dataset, identity, spark, still_mine)
+        self._destination = destination
 
     def exists(self) -> bool:
         from lakewright.connectors.postgres_connection import connecting
@@ -148,15 +136,6 @@ class OpenedTable:
 
         with connecting(self._connection, what=self._what) as session:
             return stored_columns(session, self._table) is not None
-
-    def schema(self) -> StructType:
-        return self.read().schema
-
-    def read(self) -> DataFrame:
-        from lakewright.connectors.postgres_connection import jdbc_options
-
-        options = jdbc_options(self._connection)
-        return self._spark.read.format("jdbc").options(**options).option("dbtable", self._table.sql).load()
 
     def replace(
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
@@ -168,9 +147,6 @@ class OpenedTable:
             return replace_staged(session, stage, where=where, within=within)
 
         return self._writing(frame).write("DELETE AND INSERT", change)
-
-    def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
-        raise ConfigurationError(f"{self._what}: PostgreSQL takes no MERGE of Spark's. Nothing was written.")
 
     def merge_rows(self, frame: DataFrame, changes: KeyedChanges) -> Commit | None:
         """Runs a job that applies changes by key; None where a newer attempt was first."""
@@ -209,7 +185,3 @@ class OpenedTable:
             partitions=self._destination.partition_by_range,
             changes=changes,
         )
-
-    @property
-    def _what(self) -> str:
-        return f"{self._dataset}, {self._identity.slice_id} ({self.path})"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from lakewright.connectors.file_windows import refuse_gone_files, window_files, window_folder
 from lakewright.connectors.files import CsvFiles
 from lakewright.connectors.postgres_connection import TableName
+from lakewright.connectors.postgres_opened import OpenedRelation
 from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connection, Connections
@@ -110,7 +111,7 @@ class PostgresVersions:
         return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 
 
-class OpenedVersions:
+class OpenedVersions(OpenedRelation):
     """`PostgresVersions` opened for one attempt: fulfils ``OutsideTable``, ``CopiesSource`` and ``ShowsEarlier``."""
 
     def __init__(
@@ -122,21 +123,9 @@ class OpenedVersions:
         spark: SparkSession,
         still_mine: Callable[[], bool],
     ) -> None:
-        self._destination = destination
-        self._connection = connection
-        self._dataset = dataset
-        self._identity = identity
-        self._spark = spark
-        self._still_mine = still_mine
         self._view = TableName.parse(destination.view)
-
-    @property
-    def path(self) -> str:
-        return self._destination.shown
-
-    @property
-    def spark(self) -> SparkSession:
-        return self._spark
+        super().__init__(destination, self._view, connection, dataset, identity, spark, still_mine)
+        self._destination = destination
 
     def exists(self) -> bool:
         from lakewright.connectors.postgres_connection import connecting
@@ -144,15 +133,6 @@ class OpenedVersions:
 
         with connecting(self._connection, what=self._what) as session:
             return shown_version(session, self._view) is not None
-
-    def schema(self) -> StructType:
-        return self.read().schema
-
-    def read(self) -> DataFrame:
-        from lakewright.connectors.postgres_connection import jdbc_options
-
-        options = jdbc_options(self._connection)
-        return self._spark.read.format("jdbc").options(**options).option("dbtable", self._view.sql).load()
 
     def replace(
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
@@ -192,9 +172,6 @@ class OpenedVersions:
         )
         return self._load().run(filling, number=arrival.number)
 
-    def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
-        raise ConfigurationError(f"{self._what}: PostgreSQL takes no MERGE of Spark's. Nothing was written.")
-
     def touch(self) -> Commit | None:
         """Record the attempt's number and identity, without rows: what a fence is."""
         return self._load().fence()
@@ -217,7 +194,3 @@ class OpenedVersions:
             keep=chosen.keep,
             limits=chosen.limits,
         )
-
-    @property
-    def _what(self) -> str:
-        return f"{self._dataset}, {self._identity.slice_id} ({self.path})"
