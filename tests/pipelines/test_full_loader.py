@@ -39,7 +39,6 @@ def lines(text: str):
 
 
 @pytest.mark.shows("02.full-loader", 1)
-@pytest.mark.shows("02.full-loader", 3)
 @pytest.mark.shows("02.full-loader", 5)
 @pytest.mark.shows("02.full-loader", 6)
 def test_a_delivery_replaces_the_one_before_survives_a_kill_and_can_be_taken_back(project):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -45,6 +46,8 @@ def list_events(
     if screen.as_json:
         screen.show_json({"events": [_as_json(one) for one in found], "counts": counts, "error": None})
         return
+    if not found:
+        screen.say(f"No event is {' or '.join(wanted)}." if wanted else "No event has come yet.")
     columns = ["event", "trigger", "state", "received", "attempts", "error"]
     rows = [
         [
@@ -57,7 +60,8 @@ def list_events(
         ]
         for one in found
     ]
-    screen.show(plain_table(columns, rows, right=["attempts"]))
+    if rows:
+        screen.show(plain_table(columns, rows, right=["attempts"]))
     for name, numbers in sorted(counts.items()):
         screen.say(f"{name}: {', '.join(f'{number} {word}' for word, number in numbers.items())}")
 
@@ -78,8 +82,12 @@ def show(
     rows = [["state", found.state], ["trigger", found.trigger], ["attempts", str(found.attempts)]]
     rows += [["error", found.error]] if found.error else []
     rows += [[f"run of {name}", run] for name, run in found.runs.items()]
-    rows += [[key, str(value)] for key, value in found.envelope.items() if key not in ("trigger",)]
+    rows += [[key, _in_words(value)] for key, value in found.envelope.items() if key != "trigger"]
     screen.show(plain_table(["what", "value"], rows))
+
+
+def _in_words(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def replay(screen: Screen, events: EventIds, trigger: Trigger = None) -> None:

@@ -23,20 +23,14 @@ __all__ = ["may_pass", "named_files", "run_id_of", "starter", "takes_named_files
 
 
 def takes_named_files(dataset: Dataset, event: Event | None) -> bool:
-    """Whether the source takes what an event names, and nothing else."""
-    if event is None or not event.records or not hasattr(dataset.source, "look_for"):
-        return False
-    return dataset.load is None or dataset.is_replaced
+    """Whether the source takes what an event names, and nothing else: not where a loader says what an arrival is."""
+    return event is not None and bool(event.records) and hasattr(dataset.source, "look_for") and dataset.load is None
 
 
 def named_files(dataset: Dataset, event: Event | None, context: SourceContext) -> Sequence[Found]:
     """One arrival of the files that the event names and this source has; none where they were taken before."""
     assert event is not None
-    look_for = cast(Any, dataset.source).look_for
-    if dataset.is_replaced:  # the file is all there is from now on
-        found: Found | None = look_for(event.records, replace(context, known_files={}))
-        return () if found is None or found.window == context.last_window else (found,)
-    found = look_for(event.records, context)
+    found: Found | None = cast(Any, dataset.source).look_for(event.records, context)
     return () if found is None else (found,)
 
 
