@@ -25,9 +25,13 @@ _LONGEST = 60.0
 class HttpFailure(Exception):
     """A request that was not answered as it should; ``passes`` tells whether a later one may be."""
 
-    def __init__(self, problem: str, *, passes: bool) -> None:
-        super().__init__(problem)
+    def __init__(self, place: str, problem: str, *, passes: bool, pause: float | None = None) -> None:
+        super().__init__(f"{place} {problem}")
+        self.problem = problem
+        """Without the address, which may itself be a secret."""
         self.passes = passes
+        self.pause = pause
+        """Seconds that the server asks us to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 @dataclass
 class Caller:
-    """Sends GET requests; one per reader, since it counts them."""
+    """Sends requests; one per reader, since it counts them."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tries: int = 5
@@ -61,16 +65,22 @@ class Caller:
     _earliest: float = 0.0
 
     def get(self, url: str) -> Answer:
-        """The answer to a request; raises `HttpFailure`."""
+        """The answer to a GET; raises `HttpFailure`."""
+        return self._call(url, None)
+
+    def post(self, url: str, body: bytes) -> Answer:
+        """The answer to a POST of JSON; raises `HttpFailure`."""
+        return self._call(url, body)
+
+    def _call(self, url: str, body: bytes | None) -> Answer:
         for attempt in range(self.tries):
             self._keep_pace()
             try:
-                return self._ask(url)
+                return self._ask(url, body)
             except HttpFailure as failure:
                 if not failure.passes or attempt == self.tries - 1:
                     raise
-                pause = getattr(failure, "pause", None)
-                self.sleep(0.5 * 2**attempt if pause is None else pause)
+                self.sleep(0.5 * 2**attempt if failure.pause is None else failure.pause)
         raise AssertionError("tries is at least 1")
 
     def _keep_pace(self) -> None:
@@ -78,8 +88,9 @@ class Caller:
             self.sleep(wait)
         self._earliest = max(self._earliest, self.clock()) + 1 / self.per_second
 
-    def _ask(self, url: str) -> Answer:
-        request = urllib.request.Request(url, headers={"User-Agent": "lakewright", **self.headers})
+    def _ask(self, url: str, body: bytes | None) -> Answer:
+        own = {"User-Agent": "lakewright"} | ({} if body is None else {"Content-Type": "application/json"})
+        request = urllib.request.Request(url, data=body, headers={**own, **self.headers})
         place = _without_query(url)
         try:
             with _OPENER.open(request, timeout=self.timeout_seconds) as answer:
@@ -87,12 +98,11 @@ class Caller:
         except urllib.error.HTTPError as error:
             error.close()
             passes = error.code == 429 or error.code >= 500
-            failure = HttpFailure(f"{place} answers HTTP {error.code} {error.reason}", passes=passes)
-            failure.pause = _asked_for(error.headers.get("Retry-After"))  # type: ignore[attr-defined]
-            raise failure from None
+            pause = _asked_for(error.headers.get("Retry-After"))
+            raise HttpFailure(place, f"answers HTTP {error.code} {error.reason}", passes=passes, pause=pause) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise HttpFailure(f"{place} cannot be reached ({reason})", passes=True) from None
+            raise HttpFailure(place, f"cannot be reached ({reason})", passes=True) from None
 
 
 def _without_query(url: str) -> str:

@@ -8,7 +8,6 @@ Guarantee:
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import os
 import time
@@ -19,16 +18,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from pathlib import Path
-from typing import Any
 
+from lakewright.connectors.http_calls import Caller, HttpFailure
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.findings import Finding
 from lakewright.model.secrets import Secret, is_reference
 
 __all__ = ["FileNotifier", "WebhookNotifier", "as_message"]
 
-_MOST_PATIENT = 30.0
-"""Seconds: a server that asks for more patience gets it from the next run."""
+_ANY_PACE = 1e9
+"""Requests a second: there is one at a time."""
 
 
 def as_message(finding: Finding) -> dict[str, object]:
@@ -120,49 +119,12 @@ class WebhookNotifier:
 
     def notify(self, finding: Finding) -> None:
         """Deliver one finding, with pauses between the tries."""
-        body = json.dumps(as_message(finding)).encode()
         headers = {key: self._reveal(value) for key, value in self.headers.items()}
-        request = urllib.request.Request(
-            self._reveal(self.url),
-            data=body,
-            method="POST",
-            headers={"Content-Type": "application/json", "User-Agent": "lakewright", **headers},
-        )
-        for left in range(self.tries - 1, -1, -1):
-            problem, pause = self._send(request)
-            if problem is None:
-                return
-            if pause is None or left == 0:
-                raise TargetError(f"{self.name} did not take the notification: {problem}.")
-            self.sleep(pause * 2 ** (self.tries - 1 - left))
-
-    def _send(self, request: urllib.request.Request) -> tuple[str | None, float | None]:
-        """What went wrong, if anything, and after which pause another try may help (None: it will not)."""
+        caller = Caller(headers, self.tries, self.timeout_seconds, per_second=_ANY_PACE, sleep=self.sleep)
         try:
-            with _OPENER.open(request, timeout=self.timeout_seconds):
-                return None, None
-        except urllib.error.HTTPError as error:
-            error.close()
-            passes = error.code == 429 or error.code >= 500
-            return f"HTTP {error.code} {error.reason}", _patience(error) if passes else None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            return f"no connection ({reason})", 1.0
+            caller.post(self._reveal(self.url), json.dumps(as_message(finding)).encode())
+        except HttpFailure as failure:
+            raise TargetError(f"{self.name} did not take the notification: it {failure.problem}.") from None
 
     def _reveal(self, text: str) -> str:
         return Secret(text, self.folder).reveal() if is_reference(text) else text
-
-
-def _patience(error: urllib.error.HTTPError) -> float:
-    asked = error.headers.get("Retry-After", "")
-    return min(float(asked), _MOST_PATIENT) if asked.isdigit() else 1.0
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would repeat the request as a GET without its body, and show its headers to another host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)

@@ -53,7 +53,7 @@ def read_pages(
     number = pages.first if isinstance(pages, NumberedPages) else 1
     while asked is not None:
         if asked in seen:
-            raise HttpFailure(f"{url} sends the same page again and again ({pages})", passes=False)
+            raise HttpFailure(url, f"sends the same page again and again ({pages})", passes=False)
         seen.add(asked)
         answer = caller.get(asked)
         text = _text(url, answer)
@@ -93,7 +93,7 @@ def _following(
         return None
     address = urljoin(url, str(link))
     if urlsplit(address)[:2] != urlsplit(url)[:2]:
-        raise HttpFailure(f"{url} names a next page on another host, {urlsplit(address).netloc}", passes=False)
+        raise HttpFailure(url, f"names a next page on another host, {urlsplit(address).netloc}", passes=False)
     return address
 
 
@@ -101,7 +101,7 @@ def _text(url: str, answer: Answer) -> str:
     try:
         return answer.body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise HttpFailure(f"{url} sends something that is not UTF-8 (byte {error.start})", passes=False) from None
+        raise HttpFailure(url, f"sends something that is not UTF-8 (byte {error.start})", passes=False) from None
 
 
 def _at(text: str, path: str) -> Any:
@@ -123,7 +123,7 @@ def _records(url: str, text: str, items: str) -> list[str]:
         return _elements(text, start)
     except (LookupError, ValueError):
         where = f"a list at '{items}'" if items else "a list of records"
-        raise HttpFailure(f"{url} should send JSON with {where}, and sends {text[:80]!r}", passes=False) from None
+        raise HttpFailure(url, f"should send JSON with {where}, and sends {text[:80]!r}", passes=False) from None
 
 
 def _begin(text: str, place: int) -> int:

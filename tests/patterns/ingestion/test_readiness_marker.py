@@ -208,7 +208,7 @@ def test_a_notification_is_retried_carries_secrets_and_tells_what_went_wrong(tmp
         url = f"http://127.0.0.1:{server.server_port}/hook"
         hook = WebhookNotifier(url, headers={"Authorization": "secret://env/HOOK_TOKEN"}, sleep=pauses.append)
         hook.within(tmp_path).notify(finding)
-        assert pauses == [7.0, 14.0]
+        assert pauses == [7.0, 7.0], "as long as the server asks for"
         assert [token for token, _ in asked] == ["Bearer 7-hush"] * 3
         assert (asked[0][1]["slice"], asked[0][1]["id"]) == ("2026-01-05", asked[2][1]["id"])
         for problem in ("HTTP 400", "HTTP 302"):
@@ -217,7 +217,7 @@ def test_a_notification_is_retried_carries_secrets_and_tells_what_went_wrong(tmp
         assert len(asked) == 5, "neither is tried again, and nothing is sent elsewhere"
         server.shutdown()
         thread.join()
-    with pytest.raises(TargetError, match="no connection"):
+    with pytest.raises(TargetError, match="cannot be reached"):
         hook.notify(finding)
     assert "hush" not in repr(hook) + hook.name
     FileNotifier("in/notices.jsonl").within(tmp_path).notify(finding)
