@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from lakewright.connectors.postgres_connection import TableName
 from lakewright.errors import ConfigurationError
@@ -24,12 +24,15 @@ class _Shown(Protocol):
     def shown(self) -> str: ...
 
 
-class OpenedRelation:
+Chosen = TypeVar("Chosen", bound=_Shown)
+
+
+class OpenedRelation(Generic[Chosen]):
     """A table or view of PostgreSQL, opened by one attempt of one dataset."""
 
     def __init__(
         self,
-        destination: _Shown,
+        destination: Chosen,
         relation: TableName,
         connection: Connection,
         dataset: str,
@@ -37,6 +40,7 @@ class OpenedRelation:
         spark: SparkSession,
         still_mine: Callable[[], bool],
     ) -> None:
+        self._destination = destination
         self._relation = relation
         self._connection = connection
         self._dataset = dataset

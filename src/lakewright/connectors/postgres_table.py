@@ -97,7 +97,8 @@ class PostgresTable:
         spark: SparkSession,
         still_mine: Callable[[], bool],
     ) -> OpenedTable:
-        return OpenedTable(self, self._connection(dataset, connections), dataset, identity, spark, still_mine)
+        relation, connection = TableName.parse(self.table), self._connection(dataset, connections)
+        return OpenedTable(self, relation, connection, dataset, identity, spark, still_mine)
 
     def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
         """VACUUM the table and its ledger; returns what PostgreSQL tells of it."""
@@ -114,28 +115,15 @@ class PostgresTable:
         return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 
 
-class OpenedTable(OpenedRelation):
+class OpenedTable(OpenedRelation[PostgresTable]):
     """A `PostgresTable` opened for one attempt: fulfils ``OutsideTable`` and ``MergesRows``."""
-
-    def __init__(
-        self,
-        destination: PostgresTable,
-        connection: Connection,
-        dataset: str,
-        identity: Identity,
-        spark: SparkSession,
-        still_mine: Callable[[], bool],
-    ) -> None:
-        self._table = TableName.parse(destination.table)
-        super().__init__(destination, self._table, connection, dataset, identity, spark, still_mine)
-        self._destination = destination
 
     def exists(self) -> bool:
         from lakewright.connectors.postgres_connection import connecting
         from lakewright.connectors.postgres_shape import stored_columns
 
         with connecting(self._connection, what=self._what) as session:
-            return stored_columns(session, self._table) is not None
+            return stored_columns(session, self._relation) is not None
 
     def replace(
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
@@ -162,7 +150,7 @@ class OpenedTable(OpenedRelation):
         from lakewright.connectors.postgres_connection import connecting
         from lakewright.connectors.postgres_ledger import Ledger
 
-        ledger = Ledger(self._table, self._dataset)
+        ledger = Ledger(self._relation, self._dataset)
         told = connecting(self._connection, what=self._what, effect="Nothing was written.")
         with told as session, session.transaction():
             ledger.create(session)
@@ -175,7 +163,7 @@ class OpenedTable(OpenedRelation):
 
         return Transaction(
             self._connection,
-            self._table,
+            self._relation,
             self._dataset,
             self._identity,
             frame,

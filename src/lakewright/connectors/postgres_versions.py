@@ -105,34 +105,22 @@ class PostgresVersions:
         spark: SparkSession,
         still_mine: Callable[[], bool],
     ) -> OpenedVersions:
-        return OpenedVersions(self, self._connection(dataset, connections), dataset, identity, spark, still_mine)
+        relation, connection = TableName.parse(self.view), self._connection(dataset, connections)
+        return OpenedVersions(self, relation, connection, dataset, identity, spark, still_mine)
 
     def _connection(self, dataset: str, connections: Connections) -> Connection:
         return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 
 
-class OpenedVersions(OpenedRelation):
+class OpenedVersions(OpenedRelation[PostgresVersions]):
     """`PostgresVersions` opened for one attempt: fulfils ``OutsideTable``, ``CopiesSource`` and ``ShowsEarlier``."""
-
-    def __init__(
-        self,
-        destination: PostgresVersions,
-        connection: Connection,
-        dataset: str,
-        identity: Identity,
-        spark: SparkSession,
-        still_mine: Callable[[], bool],
-    ) -> None:
-        self._view = TableName.parse(destination.view)
-        super().__init__(destination, self._view, connection, dataset, identity, spark, still_mine)
-        self._destination = destination
 
     def exists(self) -> bool:
         from lakewright.connectors.postgres_connection import connecting
         from lakewright.connectors.postgres_views import shown_version
 
         with connecting(self._connection, what=self._what) as session:
-            return shown_version(session, self._view) is not None
+            return shown_version(session, self._relation) is not None
 
     def replace(
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
@@ -186,7 +174,7 @@ class OpenedVersions(OpenedRelation):
         chosen = self._destination
         return VersionLoad(
             connection=self._connection,
-            view=self._view,
+            view=self._relation,
             dataset=self._dataset,
             identity=self._identity,
             what=self._what,
