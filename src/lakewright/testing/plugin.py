@@ -53,8 +53,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # Room for many short tests: the defaults collect garbage every second, and the code of C1 (48 MB) fills up.
-        "spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m",
+        # Room for many short tests: the defaults collect garbage every second.
+        "spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m",
     }
     target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True, spark=plain)
     session = local_session(target, "tests")

@@ -21,6 +21,7 @@ from lakewright.runtime.services.ports import HOST, accepts
 from lakewright.runtime.services.processes import Process
 from lakewright.runtime.services.spark_processes import SparkService
 from lakewright.runtime.services.state import Place, State
+from lakewright.runtime.session import FAST_START
 
 __all__ = ["ConnectService"]
 
@@ -29,6 +30,13 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
+
+# Neither pays for itself on the few rows of a test.
+PLAIN = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
@@ -78,11 +86,11 @@ class ConnectService(SparkService):
         logging = f"-Dlog4j2.configurationFile={(place.folder / 'log4j2.properties').as_uri()}"
         options = ["-Duser.timezone=UTC", f"-Dderby.system.home={place.data}", logging]
         if self.throwaway:
-            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+            options += [*FAST_START.split(), "-Xmn512m", "-XX:MetaspaceSize=256m"]
         return {
             **DELTA_SETTINGS,
             **SMALL,
-            **({"spark.sql.adaptive.enabled": "false"} if self.throwaway else {}),
+            **(PLAIN if self.throwaway else {}),
             "spark.master": "local[2]" if self.throwaway else "local[*]",
             "spark.app.name": "lakewright connect",
             "spark.connect.grpc.binding.address": HOST,
