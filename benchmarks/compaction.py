@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import compare, jvm_of, keep, measure, spread
+from benchmarks.harness import compare, jvm_of, keep, linked_copies, measure, spread
 from lakewright.patterns.ingestion.compactor import optimize_settings
 from lakewright.patterns.ingestion.table_files import read_files
 
@@ -28,7 +26,7 @@ def main(*, pairs: int, size: int) -> None:
     from lakewright.pipelines.project import Project
 
     folder = Path(tempfile.mkdtemp(prefix="lakewright-bench-"))
-    rounds = pairs + WARMUPS
+    rounds, files = pairs + WARMUPS, min(FILES, size // ROWS_PER_FILE)
     try:
         for name in ("pipelines", "landing"):
             (folder / name).mkdir()
@@ -36,21 +34,21 @@ def main(*, pairs: int, size: int) -> None:
         (folder / "lakewright.toml").write_text('name = "bench"\n')
         with Project(folder) as project:
             names = [f"v{i}" for i in range(rounds)]
-            first = _make(project, folder / "first")
-            ours = _copies(first, [Path(_path(project, name)) for name in names])
-            theirs = _copies(first, [folder / "by_hand" / name for name in names])
+            first = _make(project, folder / "first", files)
+            ours = linked_copies(first, [Path(_path(project, name)) for name in names])
+            theirs = iter(linked_copies(first, [folder / "by_hand" / name for name in names]))
             left = iter(names)
             by_hand = _tuned(project)
             found = compare(
-                f"{FILES:,} files joined",
-                lambda: _maintain(project, next(left)),
+                f"{files:,} files joined",
+                lambda: _maintain(project, next(left), files),
                 lambda: _optimize(by_hand, next(theirs)),
                 jvm=jvm_of(project.spark()),
                 pairs=pairs,
                 warmups=WARMUPS,
-                limit=1.1,
+                limit=1.0,
             )
-            looking = spread([measure(lambda: _look(first), None).wall * 1000 for _ in range(pairs)])
+            looking = spread([measure(lambda: _look(first, files), None).wall * 1000 for _ in range(pairs)])
             print(f"  deciding alone: {looking} ms", flush=True)
             assert all((read_files(str(path)) or _gone()).files == 1 for path in ours)
             keep("compaction", {"comparison": found, "deciding_ms": looking})
@@ -58,23 +56,16 @@ def main(*, pairs: int, size: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make(project: Any, path: Path) -> Path:
-    rows = project.spark().range(FILES * ROWS_PER_FILE, numPartitions=FILES)
+def _make(project: Any, path: Path, files: int) -> Path:
+    rows = project.spark().range(files * ROWS_PER_FILE, numPartitions=files)
     rows.selectExpr("id AS n", "uuid() AS visit", "id % 97 AS page").write.format("delta").save(str(path))
-    assert len(list(path.glob("*.parquet"))) == FILES
+    assert len(list(path.glob("*.parquet"))) == files
     return path
 
 
 def _path(project: Any, name: str) -> str:
     project.graph  # noqa: B018  (declares the names, as any command does)
     return str(project.lake.resolve(name))
-
-
-def _copies(first: Path, targets: list[Path]) -> Iterator[Path]:
-    """Equal copies, made before anything is measured. Files are never changed, so links to them will do."""
-    for target in targets:
-        shutil.copytree(first, target, copy_function=os.link)
-    return iter(targets)
 
 
 def _tuned(project: Any) -> Any:
@@ -84,17 +75,17 @@ def _tuned(project: Any) -> Any:
     return session
 
 
-def _maintain(project: Any, name: str) -> None:
+def _maintain(project: Any, name: str, files: int) -> None:
     done = project.maintain([name], vacuum=False).outcomes[0]
-    assert (done.state, done.files_before, done.files_after) == ("done", FILES, 1), done
+    assert (done.state, done.files_before, done.files_after) == ("done", files, 1), done
 
 
 def _optimize(session: Any, path: Path) -> None:
     assert session.sql(f"OPTIMIZE delta.`{path}`").first()["metrics"]["numFilesAdded"] == 1
 
 
-def _look(path: Path) -> None:
-    assert (read_files(str(path)) or _gone()).files == FILES
+def _look(path: Path, files: int) -> None:
+    assert (read_files(str(path)) or _gone()).files == files
 
 
 def _gone() -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,6 +116,33 @@ def cpu_seconds(pid: int | None) -> float:
 def jvm_of(spark: Any) -> int:
     """The process id of a session's JVM."""
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def linked_copies(first: Path, targets: Iterable[Path]) -> list[Path]:
+    """Equal copies of a table, made before anything is measured. Its files are never changed: links to them will do."""
+    made = list(targets)
+    for target in made:
+        shutil.copytree(first, target, copy_function=os.link)
+    return made
+
+
+def bytes_written(copy: Path) -> int:
+    """What was written to a linked copy since: all files that have no second name."""
+    found = (file.stat() for file in copy.rglob("*") if file.is_file())
+    return sum(one.st_size for one in found if one.st_nlink == 1)
+
+
+def resident_mb(process: int | str | None, figure: str = "VmRSS") -> float:
+    """The memory of a process, in MB: now, or at most so far (VmHWM)."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return round(int(next(line for line in lines if line.startswith(figure)).split()[1]) / 1024, 1)
+
+
+def heap_after_collection_mb(spark: Any) -> float:
+    """What the JVM's heap holds right after a collection, in MB."""
+    runtime = spark._jvm.java.lang.Runtime.getRuntime()
+    runtime.gc()
+    return round(float(runtime.totalMemory() - runtime.freeMemory()) / 2**20, 1)
 
 
 def keep(name: str, value: Any) -> None:

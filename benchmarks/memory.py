@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import jvm_of, keep
+from benchmarks.harness import heap_after_collection_mb, jvm_of, keep, resident_mb
 from benchmarks.kafka import SCHEMA, fill
 
 BATCHES = 500
@@ -97,10 +97,8 @@ def follow(what: str, count: int, project: Any, work: Callable[[], None], done: 
 
 
 def look(done: int, spark: Any) -> Look:
-    runtime = spark._jvm.java.lang.Runtime.getRuntime()
-    runtime.gc()
-    heap = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
-    return Look(done, _resident("self"), _resident(jvm_of(spark)), round(heap, 1))
+    heap = heap_after_collection_mb(spark)
+    return Look(done, resident_mb("self"), resident_mb(jvm_of(spark)), heap)
 
 
 def _runs(project: Any, done: Counter[str]) -> None:
@@ -113,11 +111,6 @@ def _runs(project: Any, done: Counter[str]) -> None:
 def _stream(project: Any) -> None:
     for error in project.run(["visits"]).errors:
         raise error
-
-
-def _resident(process: int | str | None) -> float:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return round(int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024, 1)
 
 
 def _quarter(values: Sequence[float], number: int) -> Sequence[float]:

@@ -7,7 +7,7 @@ was lost and none counted twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,17 @@ from lakewright.pipelines.project import Project
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["generate_visits", "platform_folder", "repair", "run_demo", "run_night", "say_the_end"]
+__all__ = [
+    "after",
+    "generate_visits",
+    "platform_folder",
+    "repair",
+    "run_demo",
+    "run_night",
+    "say_the_end",
+    "succeeded",
+    "teller",
+]
 
 _DAYS = 3
 _START = date(2026, 1, 1)
@@ -59,29 +69,35 @@ def generate_visits(home: Path, visits: int, console: Console) -> tuple[Any, Any
     return generator, generator.generate(home, visits=visits, days=_DAYS, start=_START, seed=7, replace=True)
 
 
-def run_night(project: Project, day: str, console: Console) -> bool:
+def run_night(project: Project, day: str, console: Console, select: Sequence[str] = ()) -> bool:
     """The scheduled run after a day; whether it succeeded."""
-    return _succeeded(project.run(at=_after(day), reason="scheduled", listener=_teller(console)), console)
+    return succeeded(project.run(select, at=after(day), reason="scheduled", listener=teller(console)), console)
 
 
 def repair(
-    project: Project, truth: Any, console: Console, bring_late: Callable[[str], object], *, step: int = 5
+    project: Project,
+    truth: Any,
+    console: Console,
+    bring_late: Callable[[str], object],
+    *,
+    step: int = 5,
+    select: Sequence[str] = (),
 ) -> bool:
     """Bring late visits of the first day, tell what they touch, and make exactly that again; whether all agrees."""
     first, last = truth.recipe.dates[0], truth.recipe.dates[-1]
     bring_late(first)
-    at = _after(last, days=2)
+    at = after(last, days=2)
     console.print(f"[bold]{step}. Visits of {first} come late: which slices are touched?[/]")
-    if not _succeeded(project.run(["raw_visits"], at=at, listener=_teller(console)), console):
+    if not succeeded(project.run(["raw_visits"], at=at, listener=teller(console)), console):
         return False
     expected = set()
-    for plan in project.plan(at=at).datasets:
+    for plan in project.plan(select, at=at).datasets:
         for state in plan.to_make:
             expected.add((plan.dataset.name, state.slice.id))
             console.print(f"   {plan.dataset.name} {state.slice.id} is {state.status}: {state.reason}")
     console.print(f"[bold]{step + 1}. Repairing exactly those[/]")
-    summary = project.run(at=at, reason="late", listener=_teller(console))
-    if not _succeeded(summary, console):
+    summary = project.run(select, at=at, reason="late", listener=teller(console))
+    if not succeeded(summary, console):
         return False
     made = {(outcome.dataset, outcome.slice_id) for outcome in summary.made}
     below = {slice_id for _, slice_id in expected}
@@ -94,11 +110,14 @@ def say_the_end(console: Console, agreed: bool, began: float) -> None:
     console.print(f"\n{'All figures agree' if agreed else 'SOME FIGURES DIFFER'}. Done in {seconds:.0f} s.")
 
 
-def _after(day: date | str, days: int = 1) -> date:
+def after(day: date | str, days: int = 1) -> date:
+    """The time of a run some days after the beginning of a day."""
     return date.fromisoformat(str(day)) + timedelta(days=days)
 
 
-def _teller(console: Console) -> Callable[[Event], None]:
+def teller(console: Console) -> Callable[[Event], None]:
+    """Tells what a run does, a line each."""
+
     def tell(event: Event) -> None:
         if isinstance(event, SliceDone) and event.outcome.error is None:
             done = event.outcome
@@ -113,7 +132,8 @@ def _teller(console: Console) -> Callable[[Event], None]:
     return tell
 
 
-def _succeeded(summary: RunSummary, console: Console) -> bool:
+def succeeded(summary: RunSummary, console: Console) -> bool:
+    """Whether a run has; what went wrong is shown."""
     if summary.state == "interrupted":
         raise InterruptedRun("Interrupted.")
     for error in summary.errors:

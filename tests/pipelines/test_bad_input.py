@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Producer
 
 from lakewright.errors import (
     ConfigurationError,
@@ -10,10 +11,12 @@ from lakewright.errors import (
     InputError,
     LeaseHeldError,
     LimitExceeded,
+    SchemaChangeError,
     StepFailed,
     UnknownNameError,
 )
 from tests.pipelines.shop import GUARDED, land, ok, order, orders_project, rows_of
+from tests.pipelines.topics import fresh_topic
 
 
 def test_an_empty_landing_folder_is_no_arrival_and_no_error(project):
@@ -159,6 +162,72 @@ def test_a_recorded_file_that_vanished_is_told_and_nothing_is_written(project):
     summary = shop.run(at="2026-01-02")
     assert "d1.json" in str(summary.errors[0])
     assert not shop.lake.log("orders").exists()
+
+    # It was still being written: the finished one is another version, and the old one is given up by the command told.
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z"), order("b", "2026-01-01T11:00:00Z")])
+    summary = shop.run(at="2026-01-02")
+    assert "d1.json has changed since" in str(summary.errors[0])
+    assert "`lakewright retry --forget orders:1`" in str(summary.errors[0])
+    shop.forget_arrival("orders", 1)
+    ok(shop.retry())
+    assert len(rows_of(shop, "clean")) == 2
+
+
+SERVICES = """
+    from lakewright import Jdbc, KafkaTopic, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("people", Jdbc("db", table="people"), schema="id INT, name STRING", retries=0)
+    shop.source("visits", KafkaTopic("broker", "{topic}"), schema="visit STRING", retries=0)
+    shop.sql("names", "SELECT name FROM people")
+"""
+
+
+def test_services_that_are_down_or_refuse_are_told_without_the_password_and_retry_goes_on(
+    project, postgres, kafka, monkeypatch
+):
+    database, topic = postgres.database(), fresh_topic(kafka)
+    with database.connect() as session:
+        session.execute("CREATE TABLE people (id int PRIMARY KEY, name text)")
+        session.execute("INSERT INTO people VALUES (1, 'Ada'), (2, 'Bo')")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, b'{"visit": "v1"}')
+    assert producer.flush(10) == 0
+
+    def shop(port: int = database.port, broker: str = kafka.bootstrap, topic: str = topic):
+        settings = f"""name = "test"
+            [connections.db]
+            url = "postgresql://{database.user}@{database.host}:{port}/{database.name}"
+            password = "secret://env/SHOP_PASSWORD"
+            [connections.broker]
+            url = "kafka://{broker}"
+        """
+        return project({"lakewright.toml": settings, "pipelines/shop.py": SERVICES.replace("{topic}", topic)})
+
+    def told(summary) -> str:
+        assert summary.state != "ok"
+        assert "wrong-secret" not in str(summary)
+        return "\n".join(map(str, summary.errors))
+
+    monkeypatch.setenv("SHOP_PASSWORD", "wrong-secret")
+    found = told(shop(port=1, broker="127.0.0.1:1").run(at="2026-01-02"))
+    assert "the database does not answer" in found
+    assert "no Kafka broker answers at 127.0.0.1:1" in found
+    found = told(shop(topic="nowhere").retry())
+    assert "the database refuses the user or the password" in found
+    assert "Kafka has no topic 'nowhere'" in found
+    monkeypatch.setenv("SHOP_PASSWORD", database.password)
+    with database.connect() as session:
+        session.execute("ALTER TABLE people ALTER id TYPE text")
+    changed = shop().retry()
+    assert "people" in told(changed)
+    assert isinstance(changed.errors[0], SchemaChangeError)
+    with database.connect() as session:
+        session.execute("ALTER TABLE people ALTER id TYPE int USING id::int")
+    last = shop()
+    ok(last.retry())
+    assert [row["name"] for row in rows_of(last, "names")] == ["Ada", "Bo"]
+    assert [row["visit"] for row in rows_of(last, "visits")] == ["v1"]
 
 
 def test_a_second_run_of_the_same_pipeline_is_refused(project):

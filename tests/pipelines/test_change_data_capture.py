@@ -1,16 +1,20 @@
-"""A captured table in a pipeline: its whole history, and each row as it stands, with real services."""
+"""A captured table in a pipeline: its whole history, each row as it stands, and every version, with real services."""
 
 from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from lakewright import ChangeDataCapture
-from lakewright.failpoints import arm
+from lakewright.failpoints import FailpointReached, arm
 from tests.connectors.test_cdc import wait_for
 from tests.pipelines.shop import ok, rows_of
+from tests.pipelines.topics import fresh_topic
 
 LEGACY = """
-    from lakewright import ChangeDataCapture, LatestValue, Pipeline
+    from lakewright import ChangeDataCapture, LatestValue, Pipeline, RowVersions
 
     legacy = Pipeline("legacy", start="2026-01-01")
     legacy.source("changes", ChangeDataCapture("blog_db", ["{table}"]).of("{table}"),
@@ -19,6 +23,11 @@ LEGACY = """
     @legacy.dataset(mode="stream", writer=LatestValue(keys=["id"]))
     def visits_now(changes):
         '''Visits as they stand.'''
+        return changes
+
+    @legacy.dataset(mode="stream", writer=RowVersions(keys=["id"]))
+    def visit_versions(changes):
+        '''Visits as they ever stood.'''
         return changes
 
     legacy.sql("pages", "SELECT page, count(*) AS visits FROM visits_now GROUP BY 1")
@@ -117,7 +126,8 @@ def _cut_short(shop, name):
 
 def _stored(shop):
     """With the position of each row, and the marks of deleted ones."""
-    return sorted(shop.lake.read("visits_now", system_columns=True).collect())
+    kept = [shop.lake.read(name, system_columns=True) for name in ("visits_now", "visit_versions")]
+    return [sorted(frame.collect(), key=str) for frame in kept]
 
 
 def _check(shop, source):
@@ -134,3 +144,108 @@ def _check(shop, source):
         11: [("insert", "short"), ("delete", None)],
         99: [("insert", "sentinel")],
     }
+    chains = {}
+    for row in shop.lake.read("visit_versions").orderBy("valid_from").collect():
+        chains.setdefault(row["id"], []).append(row)
+    told = {key: [page for op, page in changes if op != "delete"] for key, changes in history.items()}
+    assert {key: [row["page"] for row in chain] for key, chain in chains.items()} == told
+    for key, chain in chains.items():
+        assert [row["valid_to"] for row in chain[:-1]] == [row["valid_from"] for row in chain[1:]], "no gap, no overlap"
+        assert [row["is_current"] for row in chain] == [False] * (len(chain) - 1) + [key not in (2, 11)]
+        assert chain[-1]["is_current"] is (chain[-1]["valid_to"] is None)
+    assert {len(row["body"]) for row in chains[1]} == {3000}, "what an update does not send is taken over"
+
+
+ONE_TOPIC = """
+    from lakewright import KafkaTopic, LatestValue, Pipeline, RowVersions
+
+    legacy = Pipeline("legacy", start="2026-01-01")
+    legacy.source("changes", KafkaTopic("broker", "{topic}"), mode="stream",
+                  schema="id INT, page STRING, body STRING, _op STRING, _lsn BIGINT, _committed_at TIMESTAMP, "
+                         "_not_sent ARRAY<STRING>")
+
+    @legacy.dataset(mode="stream", writer=LatestValue(keys=["id"]))
+    def visits_now(changes):
+        return changes
+
+    @legacy.dataset(mode="stream", writer=RowVersions(keys=["id"]))
+    def visit_versions(changes):
+        return changes
+"""
+TWO_HOURS_AGO = [
+    (1, "home", "X", "insert", 10, []),
+    (2, "about", "B", "insert", 11, []),
+    (3, "p", "K", "insert", 12, []),
+    (1, "blog", None, "update", 13, ["body"]),
+    (3, "q", "L", "update", 25, []),
+]
+HALF_AN_HOUR_AGO = [
+    (2, None, None, "delete", 20, []),
+    (1, "news", None, "update", 22, ["body"]),  # these two are delivered out of order
+    (1, "mid", "Y", "update", 21, []),
+    (3, "late", "M", "update", 24, []),  # and this one after the micro-batch of its successor
+    (4, "new", "N", "insert", 23, []),
+]
+NOW = [(2, "again", "Z", "insert", 30, [])]
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def _deliver(kafka, topic, changes, *, hours_ago):
+    """Send changes as the capture unwraps them, with a time of the broker that has passed."""
+    from confluent_kafka import Producer
+
+    sent_at = int((datetime.now(UTC) - timedelta(hours=hours_ago)).timestamp() * 1000)
+    names = ("id", "page", "body", "_op", "_lsn", "_not_sent")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    for change in changes:
+        told = {**dict(zip(names, change, strict=True)), "_committed_at": _at(change[4]).isoformat()}
+        producer.produce(topic, value=json.dumps(told), timestamp=sent_at)
+    assert producer.flush(30) == 0
+
+
+def _at(minutes):
+    return NOON + timedelta(minutes=minutes)
+
+
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
+def test_latest_values_and_versions_of_one_topic_are_right_after_a_rewind_by_an_hour_that_was_killed(project, kafka):
+    topic = fresh_topic(kafka)
+    settings = f'name = "legacy"\n[connections.broker]\nurl = "kafka://{kafka.bootstrap}"\n'
+    shop = project({"lakewright.toml": settings, "pipelines/legacy.py": ONE_TOPIC.replace("{topic}", topic)})
+    for changes, hours_ago in ((TWO_HOURS_AGO, 2), (HALF_AN_HOUR_AGO, 0.5)):
+        _deliver(kafka, topic, changes, hours_ago=hours_ago)
+        ok(shop.run())
+    _deliver(kafka, topic, NOW, hours_ago=0)
+
+    arm({"LAKEWRIGHT_FAILPOINT": "generation_recorded", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    with pytest.raises(FailpointReached):
+        shop.rewind("changes", to=datetime.now(UTC) - timedelta(hours=1))
+    for place, name in (("rewound", "changes"), ("batch_done", "changes"), ("batch_done", "visit_versions")):
+        arm({"LAKEWRIGHT_FAILPOINT": place, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+        assert shop.run([name]).state == "failed"
+    arm({})
+    ok(shop.run())
+
+    taken = shop.lake.read("changes", system_columns=True).select("_lw_offset").collect()
+    assert sorted(row[0] for row in taken) == list(range(11)), "each record once"
+    latest = [(1, "news", "Y"), (2, "again", "Z"), (3, "q", "L"), (4, "new", "N")]
+    assert sorted(tuple(row) for row in shop.lake.read("visits_now").collect()) == latest
+    versions = shop.lake.read("visit_versions").collect()
+    minutes = {_at(m).replace(tzinfo=None): m for m in range(60)}
+    assert sorted((*row[:3], minutes[row[3]], row[4] and minutes[row[4]], row[5]) for row in versions) == sorted(
+        [
+            (1, "home", "X", 10, 13, False),
+            (1, "blog", "X", 13, 21, False),
+            (1, "mid", "Y", 21, 22, False),
+            (1, "news", "Y", 22, None, True),
+            (2, "about", "B", 11, 20, False),
+            (2, "again", "Z", 30, None, True),
+            (3, "p", "K", 12, 24, False),
+            (3, "late", "M", 24, 25, False),
+            (3, "q", "L", 25, None, True),
+            (4, "new", "N", 23, None, True),
+        ]
+    )
+    # Who reads the versions as of a time learns since when they differ; one that changed nothing says nothing.
+    receipts = [one for one in shop.store.receipts.history("visit_versions") if one.kind == "data"]
+    assert {one.valid_from for one in receipts} == {_at(10), _at(20)}

@@ -157,11 +157,14 @@ def test_sources_wait_between_runs_and_hold_no_worker(project):
     # When 11 appears the consumer of 10 starts, and 11 waits in its turn; a flag opens its folder.
     land(shop.folder, "hour=11/1.json", [order("b", f"{DAY}T11:00:00Z")], folder="hours")
     (shop.folder / "landing/flagged/date=2026-01-01/_SUCCESS").touch()
+    (shop.folder / "landing/flagged/date=2026-01-02").mkdir()
+    (shop.folder / "landing/flagged/date=2026-01-02/_SUCCESS").touch()  # a marker without data is told, and waits
     summary = ok(shop.run(["hours", "flagged_a"]))
     assert made(summary) == {("hours", "arrival-1"), ("flagged_a", "arrival-1")}
     assert [file[0] for file in shop.store.arrivals.last("hours").window["files"]] == ["hour=10/1.json"]
-    assert [note.message for note in summary.notes] == [
-        "hours: waiting: landing/hours/hour=11 has no later partition beside it yet"
+    assert sorted(note.message for note in summary.notes) == [
+        "flagged_a: waiting: landing/flagged/date=2026-01-02 is marked as complete, and holds no file",
+        "hours: waiting: landing/hours/hour=11 has no later partition beside it yet",
     ]
 
 

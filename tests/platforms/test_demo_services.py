@@ -1,4 +1,4 @@
-"""`lakewright demo --services`: the real command, with a real Kafka and PostgreSQL, against the generator's truth."""
+"""`lakewright demo --services`: the real command, with real services, against the truth of whoever sends to it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def figures(text: str, boundary: str) -> dict[str, list[str]]:
     return found
 
 
+def ways(text: str) -> dict[tuple[str, str], str]:
+    """The rows of the table of other ways: by pattern and dataset, what is compared and the figures."""
+    _, _, table = text.partition("what is compared")
+    lines = [line.strip() for line in table.partition("All figures agree")[0].splitlines()[1:] if line.strip()]
+    cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+    return {(one[0], one[1]): " ".join(one[2:]) for one in cells}
+
+
 def wanted_of_silver(truth: Truth, day: str) -> list[str]:
     told = truth.events[day]
     extra = told.kept_after_late - told.kept if day == truth.recipe.dates[0] else 0
@@ -68,10 +76,27 @@ def test_visits_from_kafka_and_users_from_postgresql_give_the_same_accounted_tab
     # Which slices the late visits touch, why, and that nothing else is made again.
     late = truth.late_delivery[truth.recipe.dates[0]].lines
     assert f"clean_visits 2026-01-01 is late: raw_visits has {late} more row" in done.stdout
+    # Every other way in and out: both sides of each figure are the same, or the end would say otherwise.
+    told = ways(done.stdout)
+    assert [pattern for pattern, _ in told] == [
+        "Incremental Loader", "Full Loader", "External Trigger", "Change Data Capture", "Change Data Capture",
+        "Passthrough Replicator", "Transformation Replicator", "Readiness Marker", "Compactor",
+    ]  # fmt: skip
+    users = sum(day.lines for day in truth.users.values())
+    assert told["Incremental Loader", "users"].startswith(f"{users} = {users} ")
+    assert "37 delete, 123 insert, 100 snapshot, 137 update" in told["Change Data Capture", "visit_changes"]
+    assert "equal in all columns" in told["Change Data Capture", "legacy_visits"]
+    kept = truth.totals["kept"] + late
+    assert told["Transformation Replicator", "visits_for_partners"].startswith(f"{kept} = {kept} ")
+    assert "3 slices proven" in told["Transformation Replicator", "visits_for_partners"]
+    first = home / "exports" / "partners" / "visits" / "_delta_log" / f"{0:020d}.json"
+    assert "visit_id" in first.read_text()
+    assert "user_id" not in first.read_text(), "the contract calls it personal"
+    assert (home / ".lakewright" / "lake" / "_ready" / "daily_pages" / "2026-01-03" / "_COMPLETED").exists()
     assert "PostgreSQL 18" in done.stdout
     assert "runs already" in done.stdout
     assert "lakewright services down" in done.stdout
-    assert [one.state for one in status(home / ".lakewright" / "services")] == ["running", "running"]
+    assert [one.state for one in status(home / ".lakewright" / "services")] == ["running"] * 3
 
 
 def test_what_is_missing_or_makes_no_sense_is_said_before_anything_starts(

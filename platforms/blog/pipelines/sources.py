@@ -6,13 +6,18 @@ The steps know sources by their names alone, so this is the one file that anothe
 
 from pathlib import Path
 
-from lakewright import CsvFiles, FullLoader, JsonFiles, Pipeline, load_contract
+from lakewright import Compactor, CsvFiles, FullLoader, JsonFiles, Pipeline, load_contract
 
 CONTRACTS = Path(__file__).parent.parent / "contracts"
 
 sources = Pipeline("sources", schedule="@daily", start="2026-01-01")
 
-sources.source("raw_visits", JsonFiles("landing/visits"), contract=load_contract(CONTRACTS / "raw_visits.yaml"))
+sources.source(
+    "raw_visits",
+    JsonFiles("landing/visits"),
+    contract=load_contract(CONTRACTS / "raw_visits.yaml"),
+    maintenance=Compactor(),
+)
 sources.source(
     "users",
     JsonFiles("landing/users"),

@@ -11,6 +11,7 @@ from lakewright import (
     HorizontalPartitioner,
     Merger,
     Pipeline,
+    ReadinessMarker,
     Repair,
     Scd2,
     SingleRunner,
@@ -63,7 +64,7 @@ def clean_visits(raw_visits: DataFrame, users_history: DataFrame) -> DataFrame:
     return located.withColumn("event_date", F.to_date("event_time"))
 
 
-@visits.dataset(layer="gold", event_time="event_date", rows="reduce")
+@visits.dataset(layer="gold", event_time="event_date", rows="reduce", marker=ReadinessMarker(flag_file="_COMPLETED"))
 def daily_pages(clean_visits: DataFrame, pages: DataFrame) -> DataFrame:
     """Visits and visitors per page and day."""
     figures = clean_visits.groupBy("event_date", "page").agg(

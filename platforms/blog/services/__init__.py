@@ -1,1 +1,1 @@
-"""The blog's outside world: a producer that sends visits to Kafka, and the users table of PostgreSQL."""
+"""The blog's outside world: a producer that sends visits to Kafka, and the tables of PostgreSQL that others change."""

@@ -33,7 +33,7 @@ def lines_below(folder: Path) -> Iterator[str]:
 
 def fresh_topic(servers: str, topic: str, *, partitions: int = 2) -> None:
     """Make an empty topic; one of that name is deleted with all that it holds."""
-    client = AdminClient({"bootstrap.servers": servers})
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     deadline = time.monotonic() + TIMEOUT_SECONDS
     if topic in client.list_topics(timeout=TIMEOUT_SECONDS).topics:
         client.delete_topics([topic])[topic].result(TIMEOUT_SECONDS)

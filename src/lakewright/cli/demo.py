@@ -19,7 +19,7 @@ def demo(
     visits: Annotated[int, typer.Option("--visits", metavar="N", min=100, help="How many visits to make up.")] = 10_000,
     folder: Annotated[Path, typer.Option("--folder", help="Where the demo's project is made.")] = Path("demo"),
     services: Annotated[
-        bool, flag("--services", help="Visits from Kafka as a stream, users from PostgreSQL, both started here.")
+        bool, flag("--services", help="Visits from Kafka, tables of PostgreSQL, Debezium; all started here.")
     ] = False,
     rate: Annotated[
         int | None,
@@ -36,8 +36,9 @@ def demo(
     Then late visits arrive, and exactly the slices that they touch are repaired.
 
     With --services a producer sends the visits to Kafka while a continuous stream takes them into bronze, and users
-    change in PostgreSQL; the steps and the figures are the same. Both services stay up at the end, unless the demo is
-    interrupted: then those that it has started are stopped.
+    change in PostgreSQL; the steps and the figures are the same. Changes of a legacy table are captured by Debezium, an
+    event loads the devices, and closed days are exported; a second table compares all of that. The services stay up at
+    the end, unless the demo is interrupted: then those that it has started are stopped.
     """
     if services:
         from lakewright.demo_services import RATE, run_services_demo

@@ -79,7 +79,10 @@ class CaptureFeed:
         return self._look().problems
 
     def register(self) -> Registered:
-        """Let the connector run with these settings, and wait until it does; refused where something is missing."""
+        """Let the connector run with these settings, and wait until it does; refused where something is missing.
+
+        A refusal only because somebody does not answer is one that may pass (`TargetError`).
+        """
         found = self._look()
         if found.problems or found.worker is None or found.facts is None:
             raise self._refusal(found.problems)
@@ -252,10 +255,17 @@ class CaptureFeed:
             return None, False
         return keep_password(worker.password_folder, self.names.connector, values["password"])
 
-    def _refusal(self, problems: Sequence[Problem]) -> ConfigurationError:
+    def _refusal(self, problems: Sequence[Problem]) -> LakewrightError:
         listed = "".join(f"\n  {problem}" for problem in problems)
         count = "something is missing" if len(problems) == 1 else f"{len(problems)} things are missing"
-        return ConfigurationError(
+        text = (
             f"{self.dataset}: changes of {', '.join(self.options.tables)} cannot be captured from "
             f"'{self.reach.database_name}': {count}. Nothing was started.{listed}"
         )
+        silent = [one.error for one in problems if one.error and not isinstance(one.error, ConfigurationError)]
+        if not silent or len(silent) < len(problems):
+            return ConfigurationError(text)
+        # Nothing is wrong with the set-up as far as anybody can tell: who does not answer now may do so later.
+        error = TargetError(text)
+        error.__cause__ = silent[0]
+        return error

@@ -14,7 +14,7 @@ from lakewright.connectors.cdc_facts import DatabaseFacts, ServerFacts, TableFac
 from lakewright.connectors.cdc_names import CaptureNames
 from lakewright.connectors.cdc_slot import SlotState
 from lakewright.connectors.postgres_connection import TableName, quoted
-from lakewright.errors import did_you_mean
+from lakewright.errors import LakewrightError, did_you_mean
 
 __all__ = ["Problem", "problems_of"]
 
@@ -25,6 +25,8 @@ class Problem(NamedTuple):
     name: str
     what: str
     cure: str
+    error: LakewrightError | None = None
+    """Where somebody could not be asked: why."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.what} {self.cure}"

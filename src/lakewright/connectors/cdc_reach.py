@@ -58,8 +58,9 @@ class Reach:
         try:
             return AdminClient(client.driver_options()).list_topics(timeout=_BROKER_SECONDS).cluster_id, []
         except KafkaException as error:
-            explained = client.explain("", "")(error)
-            return None, [self.problem("broker", explained or TargetError(str(error)))]
+            explained = client.explain("", "")(error) or TargetError(str(error))
+            explained.__cause__ = error
+            return None, [self.problem("broker", explained)]
 
     def worker_problems(self, cluster: str | None, *, needs_folder: bool) -> tuple[ConnectWorker | None, list[Problem]]:
         """The worker, or why it cannot be asked; and what it lacks."""
@@ -82,7 +83,7 @@ class Reach:
 
     def problem(self, name: str, error: LakewrightError) -> Problem:
         """An error as one of several things that are missing; who asks is said once for all."""
-        return Problem(name, error.message.removeprefix(f"{self.who}: "), error.hint or "")
+        return Problem(name, error.message.removeprefix(f"{self.who}: "), error.hint or "", error)
 
     def _named(self, name: str | None, kind: ConnectionKind) -> str:
         """The connection that was named, or the only one of its kind."""

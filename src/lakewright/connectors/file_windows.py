@@ -105,8 +105,16 @@ def _found(path: str, ctx: SourceContext, taken: Sequence[FileVersion], *, more:
 
 
 def unready_folders(path: str, ctx: SourceContext, *, pattern: str, ready: FolderReadiness) -> dict[str, str]:
-    """The folders with new files that may not be read yet, as people know them, each with the reason."""
+    """The folders with new files that may not be read yet, as people know them, each with the reason.
+
+    So is one that is marked as complete and holds nothing, and never did: the marker came before its data.
+    """
     reasons = _reasons(path, ctx, _new_files(path, ctx, pattern), ready)
+    root, marked = resolve_folder(path, ctx.project), getattr(ready, "marked", None)
+    held = [*ctx.known_files, *[file.path for file in list_files(root, pattern)]]
+    for folder in () if marked is None else marked(root):
+        if not any(name.startswith(f"{folder}/") for name in held):
+            reasons[folder] = "is marked as complete, and holds no file"
     return {"/".join(filter(None, (path, folder))): why for folder, why in reasons.items() if why is not None}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["PLACE_HEADERS", "replicate_topic"]
+__all__ = ["PLACE_HEADERS", "refuse_narrow", "replicate_topic"]
 
 PLACE_HEADERS = ("lakewright-partition", "lakewright-offset", "lakewright-timestamp")
 
@@ -44,7 +44,7 @@ def replicate_topic(
     name = f"replica of {source[1]}"
     reader = KafkaClient.connect(connections, source[0], asked_by=name)
     writer = KafkaClient.connect(connections, target[0], asked_by=name)
-    _refuse_narrow(reader, source[1], writer, target[1])
+    refuse_narrow(reader, source[1], writer, target[1])
     messages = spark.readStream.format("kafka").options(**reader.spark_options())
     messages = messages.option("subscribe", source[1]).option("includeHeaders", "true")
     messages = messages.option("startingOffsets", "earliest").option("failOnDataLoss", "true")
@@ -67,7 +67,7 @@ def _with_place(messages: DataFrame) -> DataFrame:
     return messages.selectExpr("key", "value", "partition", f"concat({before}, array({places})) AS headers")
 
 
-def _refuse_narrow(reader: KafkaClient, source: str, writer: KafkaClient, target: str) -> None:
+def refuse_narrow(reader: KafkaClient, source: str, writer: KafkaClient, target: str) -> None:
     """Both topics must be there, and every partition must have its counterpart."""
     wide = len(reader.state(source, "read_committed").high)
     narrow = len(writer.state(target, "read_committed").high)

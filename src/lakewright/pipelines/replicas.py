@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakewright.connectors.folder_copy import FolderCopy
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.contracts import Contract
-from lakewright.model.protocols import Replicator
+from lakewright.model.outside import Destination
+from lakewright.model.protocols import Replicator, Source
 from lakewright.model.receipts import Commit
+from lakewright.patterns.ingestion.passthrough_replicator import PassthroughReplicator
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.settle import put_back
 
@@ -20,17 +23,60 @@ if TYPE_CHECKING:
     from lakewright.pipelines.inputs import InputFrame
     from lakewright.pipelines.workshop import Attempt
 
-__all__ = ["check_replica", "copied_rows", "drop_lost_columns", "placed_at", "prove_copy"]
+__all__ = [
+    "check_replica",
+    "copied_rows",
+    "copy_of_source",
+    "drop_lost_columns",
+    "placed_at",
+    "prove_copy",
+    "refuse_pointless",
+]
 
 
-def check_replica(name: str, replica: Any, location: str) -> None:
-    """Refuse what cannot be a replica."""
+def check_replica(name: str, replica: Any, location: Any) -> None:
+    """Refuse what cannot be a replica of a dataset."""
     if not isinstance(replica, Replicator):
         raise ConfigurationError(
             f"{name}: {replica!r} is no replicator. Use PassthroughReplicator() or TransformationReplicator(...)."
         )
     if not location:
         raise ConfigurationError(f"{name}: say where the copy lies: to='/mnt/staging/users'.")
+    if not isinstance(location, str):
+        raise ConfigurationError(
+            f"{name}: a dataset is copied to a folder, as a Delta table, and not to {location!r}.",
+            hint="Say to='/mnt/staging/users'; a dataset that is sent to a topic has into=KafkaMessages(...).",
+        )
+
+
+def refuse_pointless(name: str, original: str | Source, **options: object) -> None:
+    """Refuse options that would say nothing of this kind of original."""
+    given = [option for option, value in options.items() if value is not None]
+    if isinstance(original, str) and "contract" in given:
+        raise ConfigurationError(
+            f"{name}: what may leave is said by the contract of {original} itself. Leave contract out."
+        )
+    if not isinstance(original, str) and (slices := [one for one in given if one != "contract"]):
+        raise ConfigurationError(f"{name}: files and messages are copied as they arrive. Leave {slices[0]} out.")
+
+
+def copy_of_source(name: str, source: Source, replica: Any, to: Any, contract: Contract | None) -> Destination:
+    """Where a source is copied to as it is, past the lake; refused where it cannot be, or may not leave."""
+    check_replica(name, replica, "elsewhere")
+    if not isinstance(replica, PassthroughReplicator):
+        raise ConfigurationError(
+            f"{name}: files and messages are copied as they are, and {type(replica).__name__} alters rows.",
+            hint="Let the source come into the lake, and replicate that dataset.",
+        )
+    replica.check_contract(name, contract)
+    if isinstance(to, str) and to and not hasattr(source, "topic"):
+        to = FolderCopy(to)
+    if not isinstance(to, Destination) or not getattr(to, "adds_arrivals", False):
+        raise ConfigurationError(
+            f"{name}: {to!r} is no place that {type(source).__name__} can be copied to as it is.",
+            hint="Files go to a folder (to='/mnt/staging/visits'), a topic to TopicCopy('broker', 'visits_copy').",
+        )
+    return to
 
 
 def copied_rows(current: Attempt, inputs: Sequence[InputFrame]) -> DataFrame:

@@ -102,6 +102,19 @@ def test_what_dies_half_way_has_changed_nothing_and_partitions_can_be_chosen(
         vacuum_table(spark, path, retention="8 days")
 
 
+def test_a_file_that_gets_a_deletion_vector_is_still_there(tmp_path: Path) -> None:
+    path = tiny_commits(tmp_path / "visits", 3)
+    log = Path(path) / "_delta_log"
+    first = json.loads((log / f"{0:020d}.json").read_text().splitlines()[-1])["add"]
+    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+    marked = {"add": {**first, "deletionVector": {**vector, "cardinality": 1}}}
+    actions = [marked, {"remove": {"path": first["path"], "dataChange": True}}]
+    (log / f"{3:020d}.json").write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in actions))
+    found = read_files(path)
+    assert found is not None
+    assert (found.files, len(found.names)) == (3, 3), "removed and added under its own name"
+
+
 @pytest.mark.shows("02.compactor", 2)
 def test_a_streaming_writer_and_a_reader_go_on(spark: SparkSession, lake_folder: Path) -> None:
     landing, path, copy = (str(lake_folder / name) for name in ("landing", "visits", "copy"))

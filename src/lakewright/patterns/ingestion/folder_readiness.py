@@ -45,6 +45,15 @@ class FlagFile:
             return None
         return f"has no {self.name} yet"
 
+    def marked(self, root: Path) -> list[str]:
+        """The folders below the root that hold the flag. Runs no job: looks at names."""
+        found = []
+        for parent, folders, files in os.walk(root):
+            folders[:] = [one for one in folders if not is_hidden(one)]
+            if self.name in files and Path(parent) != root:
+                found.append(Path(parent).relative_to(root).as_posix())
+        return sorted(found)
+
 
 @dataclass(frozen=True, slots=True)
 class NextPartition:

@@ -113,9 +113,10 @@ def _of_checkpoint(log: Path, names: list[str]) -> Iterator[Mapping[str, Any]]:
 
 def _of_commits(log: Path, names: list[str]) -> Iterator[Mapping[str, Any]]:
     for name in names:
-        for line in (log / name).read_text(encoding="utf-8").splitlines():
-            if line.startswith(('{"add"', '{"remove"', '{"metaData"', '{"protocol"')):
-                yield json.loads(line)
+        lines = (log / name).read_text(encoding="utf-8").splitlines()
+        # A file that gets a deletion vector is removed and added under its own name, in any order.
+        for kinds in (('{"remove"',), ('{"add"', '{"metaData"', '{"protocol"')):
+            yield from (json.loads(line) for line in lines if line.startswith(kinds))
 
 
 def _replayed(actions: Iterator[Mapping[str, Any]]) -> TableFiles:

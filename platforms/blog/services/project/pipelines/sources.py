@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lakewright import CsvFiles, FullLoader, Jdbc, KafkaTopic, Pipeline, load_contract
+from lakewright import Compactor, CsvFiles, FullLoader, IncrementalLoader, Jdbc, KafkaTopic, Pipeline, load_contract
 
 CONTRACTS = Path(__file__).parent.parent / "contracts"
 
@@ -15,10 +15,12 @@ sources.source(
     mode="stream",
     every="2 seconds",
     max_records=100_000,
+    maintenance=Compactor(min_files=4),
 )
 sources.source(
     "users",
-    Jdbc("blog_db", table="users", cursor="updated_at"),
+    Jdbc("blog_db", table="users"),
+    load=IncrementalLoader(cursor="updated_at", overlap="1 hour", keys=["user_id"]),
     schema="user_id string, login string, country string, device_id string, "
     "registered_at timestamp, updated_at timestamp",
     event_time="updated_at",
