@@ -9,7 +9,8 @@ ARGS    ?=
 PYTEST  := $(BIN)/python -m pytest
 # What `make test` runs over Spark Connect as well: sessions and errors, guards, a scenario, streams.
 OVER_CONNECT := \
-	tests/runtime/test_connect.py tests/patterns/error_management tests/patterns/data_value tests/pipelines/test_streams.py \
+	tests/runtime/test_connect.py tests/patterns/data_value tests/pipelines/test_streams.py tests/pipelines/test_filters.py \
+	$(addprefix tests/patterns/error_management/test_,dead_letter.py windowed_deduplicator.py filter_interceptor.py) \
 	tests/pipelines/test_scenarios.py::test_a_late_order_is_repaired_where_it_belongs_and_nowhere_else
 
 .DEFAULT_GOAL := help

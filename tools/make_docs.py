@@ -328,14 +328,16 @@ def readme() -> str:
     _, end, after = rest.partition(README_END)
     if not begin or not end:
         raise SystemExit(f"README.md has lost one of its markers:\n{README_BEGIN}{README_END}")
-    there = [p for p in PATTERNS if p.state != "planned"]
-    planned = len(PATTERNS) - len(there)
-    rows = [f"| [{p.name}](docs/{p.page}) | {p.summary} | {p.state} |" for p in there]
-    table = ["| pattern | what it does | state |", "| --- | --- | --- |", *rows]
-    families = ", ".join(chapter.title.lower() for chapter in CHAPTERS.values())
+    counts = {state: sum(p.state == state for p in PATTERNS) for state in STATE_WORDS}
+    table = ["| family | patterns that can be used |", "| --- | --- |"]  # a row per pattern would be no two screens
+    for chapter in CHAPTERS.values():
+        there = [p for p in PATTERNS if p.chapter == chapter.number and p.state != "planned"]
+        links = ", ".join(f"[{p.name}](docs/{p.page})" for p in there)
+        table.append(f"| {chapter.title} | {links or 'planned'} |")
     last = (
-        f"\n{planned} more are planned, {len(PATTERNS)} in all: {families}. "
-        "[The whole list](docs/patterns/index.md) tells where each stands."
+        f"\nOf {len(PATTERNS)} in all {counts['finished']} are finished, {counts['started']} can be used and still "
+        f"lack something, {counts['planned']} are planned. "
+        "[The whole list](docs/patterns/index.md) tells what each does."
     )
     return before + begin + "\n".join(table) + "\n" + last + "\n" + end + after
 

@@ -18,8 +18,8 @@ def test_the_tree_has_sources_at_its_root_and_every_dataset_once(lakewright: Lak
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert "├── raw_orders  bronze, by arrival, JsonFiles landing/orders" in lines
-    assert "│   └── orders  silver, by event day, DataOverwrite  (also reads users)" in lines
-    assert "    └── users  silver, by arrival, Merger by user" in lines
+    assert "│   └── orders  silver, by event day, DataOverwrite (backfill: overwrite)  (also reads users)" in lines
+    assert "    └── users  silver, by arrival, Merger by user (backfill: merge)" in lines
     assert sum("  silver, " in line or "  gold, " in line or "  bronze, " in line for line in lines) == 5
     assert any("new: 1 new file" in line for line in lines)
 
@@ -43,6 +43,7 @@ def test_the_plan_as_json_lists_slices_with_status_reason_and_whether_they_are_m
     assert orders["slicing"] == "event"
     assert orders["reads"] == ["raw_orders", "users"]
     assert orders["read_by"] == ["daily_orders"]
+    assert (orders["writer"], orders["backfill"]) == ("DataOverwrite", "overwrite")
     assert {"layer", "writer", "new", "live", "fresh", "slices", "place"} <= set(orders)
 
 

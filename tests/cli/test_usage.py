@@ -14,11 +14,12 @@ from .conftest import Lakewright
 
 def test_all_commands_are_there():
     assert set(COMMANDS) == {
-        *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "ready", "show", "sql"),
+        *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "ready", "filters", "show", "sql"),
         *("rollback", "repartition", "maintain"),
         *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages"),
         *("services up", "services status", "services down", "stream show", "stream rewind"),
         *("listen", "triggers list", "triggers show", "triggers replay", "triggers retire"),
+        *("dead-letters list", "dead-letters show", "dead-letters replay", "dead-letters retire"),
     }
 
 

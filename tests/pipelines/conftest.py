@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lakewright.failpoints import arm
 from lakewright.pipelines.project import Project
 from lakewright.testing.plugin import write_files
 
@@ -40,3 +41,14 @@ def prepared(project, spark, made_before, tmp_path, tmp_path_factory):
         return opened
 
     return make
+
+
+@pytest.fixture
+def failing():
+    """``failing("batch_done")``: the next time this place is reached, the work fails there."""
+
+    def at(name: str) -> None:
+        arm({"LAKEWRIGHT_FAILPOINT": name, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+
+    yield at
+    arm({})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +11,21 @@ import pytest
 
 from lakewright.connectors.files import JsonFiles
 from lakewright.errors import DefinitionError, InputError
-from lakewright.model.receipts import Change, Receipt
+from lakewright.model.receipts import Receipt
 from lakewright.model.references import Lookback, Whole
 from lakewright.model.times import Interval, parse_time
 from lakewright.pipelines.code import code_hash
-from lakewright.pipelines.decide import Decider, SliceState, Wish
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.graph import Graph
 from lakewright.store import Store, open_store
+from tests.pipelines.lab import LOOKED_AT, lab
 from tests.pipelines.shop import land, made, ok, order, orders_project
-
-LOOKED_AT = datetime(2026, 1, 3, 12, tzinfo=UTC)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(f"sqlite:///{tmp_path}/store.db") as opened:
         yield opened
-
-
-class Lab:
-    """A pipeline whose commits are told by hand."""
-
-    def __init__(self, store: Store, graph: Graph) -> None:
-        self.store, self.graph = store, graph
-        self._versions: dict[str, int] = {}
-        self.told: list[Receipt] = []
-
-    def commit(self, name: str, slice_id: str, cells: Mapping[str, int], **inputs: int) -> None:
-        self._versions[name] = version = self._versions.get(name, -1) + 1
-        touched: dict[str | None, Change] = {cell: Change(max(rows, 0), max(-rows, 0)) for cell, rows in cells.items()}
-        self.told.append(
-            Receipt(name, slice_id, "data", version, version - 1, version, LOOKED_AT, touched=touched, inputs=inputs)
-        )
-        self.store.receipts.add(self.told[-1:])
-
-    def arrive(self, name: str, *cells: str, at: datetime = LOOKED_AT) -> None:
-        arrival, _ = self.store.arrivals.record(name, window={}, run_id=None, now=at)
-        self.commit(name, f"arrival-{arrival.number}", dict.fromkeys(cells, 3))
-
-    def states(self, name: str, at: str, **wish: Any) -> dict[str, SliceState]:
-        decider = Decider(self.graph, self.store, dict.fromkeys(self.graph.datasets, "code"))
-        return {s.slice.id: s for s in decider.decide(name, Wish(parse_time(at), **wish)).states}
-
-    def statuses(self, name: str, at: str, **wish: Any) -> dict[str, str]:
-        return {slice_id: state.status for slice_id, state in self.states(name, at, **wish).items()}
 
 
 def pipeline(start: str = "2026-01-01", **options: Any) -> Pipeline:
@@ -69,10 +39,6 @@ def pipeline(start: str = "2026-01-01", **options: Any) -> Pipeline:
 
     shop.add(both, **{"event_time": "at", **options})
     return shop
-
-
-def lab(store: Store, *pipelines: Pipeline) -> Lab:
-    return Lab(store, Graph([dataset for one in pipelines for dataset in one.datasets]))
 
 
 def test_a_slice_closes_when_every_input_has_seen_later_event_times(store: Store) -> None:

@@ -96,6 +96,7 @@ COMMANDS = {
     "stream rewind": Entry("stream", "rewind", 'lakewright stream rewind raw_visits --by "1 hour" --dry-run'),
     "status": Entry("status", "status", "lakewright status --json"),
     "ready": Entry("ready", "ready", "lakewright ready clean_orders --slice 2026-01-05 --wait 2h"),
+    "filters": Entry("filters", "filters", "lakewright filters clean_orders --limit 5"),
     "show": Entry("reading", "show", "lakewright show clean_orders --limit 5"),
     "sql": Entry("reading", "sql", 'lakewright sql "SELECT day, revenue FROM daily_revenue ORDER BY day"'),
     "rollback": Entry("rollback", "rollback", "lakewright rollback clean_orders --to 3 --dry-run"),
@@ -109,6 +110,14 @@ COMMANDS = {
     "triggers show": Entry("triggers", "show", "lakewright triggers show release-17"),
     "triggers replay": Entry("triggers", "replay", "lakewright triggers replay release-17"),
     "triggers retire": Entry("triggers", "retire", "lakewright triggers retire release-17"),
+    "dead-letters list": Entry("dead_letters", "list_letters", "lakewright dead-letters list clean_orders --json"),
+    "dead-letters show": Entry("dead_letters", "show", "lakewright dead-letters show 9f86d081884c7d65"),
+    "dead-letters replay": Entry(
+        "dead_letter_replay", "replay", "lakewright dead-letters replay orders --reason has_id --dry-run"
+    ),
+    "dead-letters retire": Entry(
+        "dead_letters", "retire", "lakewright dead-letters retire orders --reason has_id --because spam"
+    ),
     "services up": Entry("services", "up", "lakewright services up postgres --postgres-port 5433"),
     "services status": Entry("services", "status", "lakewright services status --show-secrets"),
     "services down": Entry("services", "down", "lakewright services down --delete"),

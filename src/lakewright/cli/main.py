@@ -78,6 +78,7 @@ store = typer.Typer(cls=Commands)
 spark = typer.Typer(cls=Commands)
 stream = typer.Typer(cls=Commands)
 triggers = typer.Typer(cls=Commands)
+letters = typer.Typer(cls=Commands)
 
 
 def _version(asked: bool) -> None:
@@ -128,8 +129,14 @@ def look_after_events() -> None:
     """Show the events that came and the dead letters among them, and replay those."""
 
 
+@letters.callback()
+def look_after_letters() -> None:
+    """Show the records that were set aside, correct or replay them, and close those that nobody will."""
+
+
 app.add_typer(stream, name="stream", epilog="Example: lakewright stream show")
 app.add_typer(triggers, name="triggers", epilog="Example: lakewright triggers list")
+app.add_typer(letters, name="dead-letters", epilog="Example: lakewright dead-letters list")
 app.add_typer(services, name="services", epilog="Example: lakewright services up")
 app.add_typer(store, name="store", epilog="Example: lakewright store rebuild")
 app.add_typer(spark, name="spark", epilog="Example: lakewright spark packages")

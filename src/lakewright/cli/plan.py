@@ -61,6 +61,8 @@ def plan_as_json(found: Plan, graph: Graph) -> dict[str, Any]:
 
 
 def _dataset_as_json(one: DatasetPlan, graph: Graph) -> dict[str, Any]:
+    from lakewright.pipelines.backfilling import effect_of
+
     dataset = one.dataset
     return {
         "name": dataset.name,
@@ -69,6 +71,7 @@ def _dataset_as_json(one: DatasetPlan, graph: Graph) -> dict[str, Any]:
         "slicing": one.slicing.kind,
         "grid": one.slicing.grid if one.slicing.kind == "event" else None,
         "writer": None if dataset.writer is None else type(dataset.writer).__name__,
+        "backfill": effect_of(dataset),
         "source": None if dataset.source is None else type(dataset.source).__name__,
         "reads": [given.dataset for given in dataset.inputs],
         "read_by": sorted(graph.downstream(dataset.name)),

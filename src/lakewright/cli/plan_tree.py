@@ -8,6 +8,7 @@ from itertools import groupby
 from rich.text import Text
 from rich.tree import Tree
 
+from lakewright.pipelines.backfilling import effect_of
 from lakewright.pipelines.decide import DatasetPlan, SliceState
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
@@ -98,5 +99,8 @@ def _how(dataset: Dataset) -> str:
     if dataset.source is not None:
         where = getattr(dataset.source, "path", "")
         return f"{type(dataset.source).__name__} {where}".rstrip()
+    if dataset.writer is None:
+        return "adds micro-batches"
     keys = getattr(dataset.writer, "keys", ())
-    return type(dataset.writer).__name__ + (f" by {', '.join(keys)}" if keys else "")
+    by = f" by {', '.join(keys)}" if keys else ""
+    return f"{type(dataset.writer).__name__}{by} (backfill: {effect_of(dataset)})"

@@ -9,7 +9,10 @@ import typer
 
 from lakewright.cli.failures import describe
 from lakewright.cli.screen import Screen
+from lakewright.model.receipts import Counters
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.patterns.error_management.windowed_deduplicator import WindowedDeduplicator
+from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.progress import Outcome, RunSummary
 
@@ -54,18 +57,20 @@ def made_table(outcomes: list[Outcome], graph: Graph, *, why: bool = True) -> Ta
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in ("dataset", "slice", *(["why"] if why else [])):
         table.add_column(name, overflow="fold")
-    for name in ("read", "kept", "rejected", "duplicates", "late", "seconds"):
-        table.add_column(name, justify="right", no_wrap=name != "rejected")
+    filters = any(_has_guard(graph[outcome.dataset], FilterInterceptor) for outcome in outcomes)
+    removed = ["filtered"] if filters else []
+    for name in ("read", "kept", "rejected", *removed, "duplicates", "late", "seconds"):
+        table.add_column(name, justify="right", no_wrap=name not in ("rejected", "filtered"))
     for outcome in outcomes:
         reason = [outcome.reason] if why else []
-        counts = _counts(outcome, graph)
+        counts = _counts(outcome, graph, filters=filters)
         table.add_row(outcome.dataset, outcome.slice_id, *reason, *counts, f"{outcome.seconds:.1f}")
     return table
 
 
-def _counts(outcome: Outcome, graph: Graph) -> list[str]:
+def _counts(outcome: Outcome, graph: Graph, *, filters: bool) -> list[str]:
     if outcome.receipt is None:
-        return [_NOT_APPLICABLE] * 5
+        return [_NOT_APPLICABLE] * (6 if filters else 5)
     dataset, counters = graph[outcome.dataset], outcome.receipt.counters
     guards = [guard for given in dataset.inputs for guard in given.guards]
     known = counters.read is not None
@@ -73,17 +78,32 @@ def _counts(outcome: Outcome, graph: Graph) -> list[str]:
     kept = outcome.receipt.rows if counters.written is None else counters.written
     if dataset.is_source and kept is not None:
         # In bronze every row stays; those set aside are told in the dead letters, and no reader sees them.
-        kept -= counters.rejected_rows
+        kept -= counters.rejected_rows + (counters.corrected or 0)
     judged = bool(guards) or dataset.is_source
-    repeats = any(isinstance(guard, WindowedDeduplicator) for guard in guards)
+    repeats = _has_guard(dataset, WindowedDeduplicator)
+    removed = [_filtered(dataset, counters)] if filters else []
     by_event = graph.slicing[outcome.dataset].kind == "event"
+    holds = dataset.judged_in_order  # what came behind its watermark
     return [
         _number(counters.read),
         _number(kept),
         rejected if judged else _NOT_APPLICABLE,
+        *removed,
         _number(counters.duplicates) if repeats else _NOT_APPLICABLE,
-        _number(counters.late) if by_event else _NOT_APPLICABLE,
+        _number(counters.late if by_event else counters.held) if by_event or holds else _NOT_APPLICABLE,
     ]
+
+
+def _has_guard(dataset: Dataset, kind: type) -> bool:
+    return any(isinstance(guard, kind) for given in dataset.inputs for guard in given.guards)
+
+
+def _filtered(dataset: Dataset, counters: Counters) -> str:
+    if not _has_guard(dataset, FilterInterceptor):
+        return _NOT_APPLICABLE
+    if counters.filtered is None or counters.filtered.rows is None:
+        return _UNKNOWN
+    return _rejected(counters.filtered.removed)
 
 
 def _number(count: int | None) -> str:

@@ -25,6 +25,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
+from lakewright.connectors.kafka_append_time import ProducerTimes, check_append_time
 from lakewright.connectors.kafka_client import Isolation, KafkaClient, TopicState
 from lakewright.connectors.kafka_errors import explain_kafka_error
 from lakewright.connectors.kafka_records import MessageShape, ValueKind, offsets_json, read_ranges
@@ -77,6 +78,8 @@ class KafkaTopic:
     isolation: Isolation = "read_committed"
     if_lost: IfLost = "fail"
     """What to do when records were deleted before they were read: refuse, or go on and note the gap."""
+    producer_times: ProducerTimes = "allow"
+    """What to do where the producer gives messages their time, not the broker: see Keyed Idempotency."""
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     """More options for the JSON parser, such as ``timestampFormat``."""
 
@@ -84,7 +87,7 @@ class KafkaTopic:
         for name in ("connection", "topic"):
             if not getattr(self, name):
                 raise ConfigurationError(f"KafkaTopic: the {name} is empty. Write KafkaTopic('broker', 'visits').")
-        choices = {"value": ValueKind, "isolation": Isolation, "if_lost": IfLost}
+        choices = {"value": ValueKind, "isolation": Isolation, "if_lost": IfLost, "producer_times": ProducerTimes}
         for name, kind in choices.items():
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(repr(one) for one in get_args(kind))
@@ -113,6 +116,7 @@ class KafkaTopic:
     def look(self, ctx: SourceContext) -> Found | None:
         """The offsets since the last arrival; None where there are none. Reads no message."""
         client = self._client(ctx)
+        check_append_time(client, self.topic, producer_times=self.producer_times)
         state = client.state(self.topic, self.isolation)
         last = ctx.last_window
         if last is None:
@@ -161,6 +165,7 @@ class KafkaTopic:
         since ``start`` was noted, or has lost what comes next: Spark alone would not notice.
         """
         client = self._client(ctx)
+        check_append_time(client, self.topic, producer_times=self.producer_times)
         state = client.state(self.topic, self.isolation)
         if start is None:
             starts = self._first(client, state)

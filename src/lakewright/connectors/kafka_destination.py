@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.kafka_client import KafkaClient
@@ -37,6 +38,7 @@ from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.protocols import Writer
 from lakewright.model.times import parse_duration
+from lakewright.patterns.idempotency.transactional_writer import check_transaction_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +95,11 @@ class KafkaMessages:
                 hint="Use writer=DataOverwrite(): each slice is sent as a whole. To merge, write a table of the lake "
                 "and send from there.",
             )
+
+    def check_timeout(self, dataset: str, timeout: timedelta | None) -> None:
+        """Refuse a transaction that would end before the step that fills it may."""
+        if timeout is not None:
+            check_transaction_timeout(dataset, self.transaction_timeout, longest=timeout)
 
     def log(self, dataset: str, *, connections: Connections) -> KafkaLog:
         """What the ledger says of a dataset."""

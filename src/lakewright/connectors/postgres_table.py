@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import TableName
@@ -27,7 +27,7 @@ from lakewright.connectors.postgres_opened import OpenedRelation
 from lakewright.connectors.postgres_partitions import RangePartitions
 from lakewright.errors import ConfigurationError
 from lakewright.model.connections import Connection, Connections
-from lakewright.model.identity import Identity
+from lakewright.model.identity import RESTORE_PART, Identity
 from lakewright.model.outside import KeyedChanges
 from lakewright.model.protocols import Writer
 
@@ -74,6 +74,12 @@ class PostgresTable:
                 hint="Keep the history in a dataset of the lake, and send what is current: a step that reads it with "
                 "writer=Merger(keys=[...]), into=PostgresTable(...).",
             )
+        if getattr(writer, "restores", False) and self.adopt:
+            raise ConfigurationError(
+                f"{dataset}: StatefulMerger rebuilds the table from its history, which does not tell of the rows of a "
+                "table that was adopted.",
+                hint="Leave adopt=True out and let it begin with a table of its own.",
+            )
         keys = getattr(writer, "keys", None)
         ranges = self.partition_by_range
         if keys is not None and ranges is not None and ranges.by not in keys:
@@ -116,7 +122,7 @@ class PostgresTable:
 
 
 class OpenedTable(OpenedRelation[PostgresTable]):
-    """A `PostgresTable` opened for one attempt: fulfils ``OutsideTable`` and ``MergesRows``."""
+    """A `PostgresTable` opened for one attempt: fulfils ``OutsideTable``, ``MergesRows`` and ``RestoresRows``."""
 
     def exists(self) -> bool:
         from lakewright.connectors.postgres_connection import connecting
@@ -142,6 +148,33 @@ class OpenedTable(OpenedRelation[PostgresTable]):
 
         def change(session: Session, stage: Stage) -> Mapping[str, int]:
             return merge_staged(session, stage, changes)
+
+        return self._writing(frame, changes).write("INSERT ON CONFLICT", change)
+
+    def merge_rows_restoring(
+        self, frame: DataFrame, changes: KeyedChanges, *, execution: str, back_to: int | None
+    ) -> Commit | None:
+        """Runs a job that takes the table back to what it was before an execution, and applies its changes, in one
+        transaction; None where a newer attempt was first.
+
+        The ledger tells of both. ``back_to`` is the position that the receipts know; where the history knows better,
+        all slices are told to be made again.
+        """
+        from lakewright.connectors.postgres_change_history import ChangeHistory
+        from lakewright.connectors.postgres_ledger import Ledger
+
+        kept = self._relation.beside(f"{self._relation.name}_history")
+        order = {"column": "_lw_execution", "kind": 'text COLLATE "C"'}
+        history = ChangeHistory(self._relation, kept, self._what, changes, execution, **order)
+
+        def change(session: Session, stage: Stage) -> Mapping[str, int]:
+            if history.take_back(session) or back_to is not None:
+                details = {"restored_to": -1 if back_to is None else back_to}
+                went_back = replace(self._identity, kind="restore", part=RESTORE_PART, inputs={}, details=details)
+                Ledger(self._relation, self._dataset).append(
+                    session, went_back, operation="RESTORE", metrics={}, touched={}
+                )
+            return history.merge(session, stage)
 
         return self._writing(frame, changes).write("INSERT ON CONFLICT", change)
 

@@ -44,7 +44,7 @@ from lakewright.model.slices import ANY_CELL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Filling", "VersionLoad", "filled_version", "next_version", "switched_to"]
+__all__ = ["Filling", "VersionLoad", "filled_version", "judge_version", "next_version", "switched_to"]
 
 _AGAIN = "_lw_again_"
 _MOVED = "numOutputRows"
@@ -91,7 +91,7 @@ def filled_version(
         with session.transaction():
             guard()
             version = Version(number, table, move(), False)
-            _judge(session, version, limits, what=what, rows_before=None if before is None else before.rows)
+            judge_version(session, version, limits, what=what, rows_before=None if before is None else before.rows)
             note_version(session, version)
     failpoint("loaded")
     yield version
@@ -233,7 +233,10 @@ def _empty_table(
     return table
 
 
-def _judge(session: Session, version: Version, limits: LoadLimits, *, what: str, rows_before: int | None) -> None:
+def judge_version(
+    session: Session, version: Version, limits: LoadLimits, *, what: str, rows_before: int | None
+) -> None:
+    """Refuse a version that is loaded and breaks a limit, in the caller's transaction."""
     broken: dict[str, int] = {}
     if limits.rules:
         asked = ", ".join(f"count(*) FILTER (WHERE NOT coalesce(({rule}), false))" for rule in limits.rules.values())

@@ -95,7 +95,8 @@ def show_version(session: Session, view: TableName, version: Version) -> None:
         ask(session, f"CREATE VIEW {view.sql} AS {select}")
         for grant in grants:
             ask(session, grant)
-    note_version(session, Version(version.number, version.table, version.rows, True))
+    if not version.was_shown:  # one that a keeper owns is noted from the start
+        note_version(session, Version(version.number, version.table, version.rows, True))
 
 
 def drop_unused(session: Session, view: TableName, *, keep: int) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from lakewright.errors import TargetError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaLog", "local_path", "own_commits"]
+__all__ = ["DeltaLog", "FileChange", "local_path", "own_commits"]
 
 
 def local_path(uri: str) -> str | None:
@@ -43,6 +43,14 @@ def own_commits(log: Log) -> Iterator[tuple[Commit, Identity]]:
         commit = log.commit(version)
         if (identity := Identity.from_json(commit.metadata)) is not None:
             yield commit, identity
+
+
+class FileChange(NamedTuple):
+    """One file of a commit: whether it came or went, its partition values, and its rows (None is unknown)."""
+
+    added: bool
+    partition: Mapping[str, str | None]
+    rows: int | None
 
 
 class DeltaLog:
@@ -125,6 +133,16 @@ class DeltaLog:
         first = max(-1 if after is None else after, oldest - 1) + 1
         for version in range(first, newest + 1):
             yield self.commit(version)
+
+    def files(self, version: int) -> Iterator[FileChange]:
+        """The files that a commit added and removed."""
+        for line in self._lines(version):
+            action: dict[str, Any] = json.loads(line)
+            for word in ("add", "remove"):
+                if (file := action.get(word)) is not None:
+                    rows = _rows(file)
+                    rows = self._rows_of_file(version, file["path"]) if rows is None else rows
+                    yield FileChange(word == "add", file.get("partitionValues") or {}, rows)
 
     def _lines(self, version: int) -> list[str]:
         name = f"{version:020d}.json"

@@ -1,13 +1,15 @@
-"""The lake's own tables for rows that are set aside: dead letters and late rows.
+"""The lake's own tables for rows that are set aside: dead letters with their life, and late rows.
 
 Rows are replaced with the slice that set them aside, so a repeat never doubles them. The partition columns
 carry what a count is asked for (dataset, slice, input, rule): the commit's own statistics are then the account, and
-no counting job runs.
+no counting job runs. The life of a dead letter (``dead_letter_life``) is a list of what people did about it, by the
+identity of its record, and outlives the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEAD_LETTERS",
+    "DEAD_LETTER_LIFE",
     "LATE_ROWS",
+    "RECORD_ID",
+    "REPEATS",
+    "aside_rows",
     "dead_letter_rows",
     "find_side_rows",
     "late_rows",
@@ -40,36 +46,73 @@ __all__ = [
 ]
 
 DEAD_LETTERS = f"{SYSTEM_FOLDER}/dead_letters"
+DEAD_LETTER_LIFE = f"{SYSTEM_FOLDER}/dead_letter_life"
 LATE_ROWS = f"{SYSTEM_FOLDER}/late_rows"
+RECORD_ID = (
+    "lower(lpad(hex(xxhash64(input, coalesce(file, ''), coalesce(file_version, ''), "
+    "CASE WHEN offset IS NULL THEN record_hash ELSE 0 END)), 16, '0'))"
+)
+"""SQL on dead letters for the short name of a record; records that are the same to the byte share it."""
+REPEATS = f"{SYSTEM_FOLDER}/repeats"
+"""Rows that a Windowed Deduplicator dropped, where it was asked to keep them."""
 _PARTITIONS = ("dataset", "slice", "input", "rule")
+_LATE = {"event_time": "timestamp", "watermark": "timestamp", "late_by_seconds": "double"}
+"""What the late table tells beside the record; NULL where nobody knows it."""
+_NOTHING: Mapping[str, Column] = MappingProxyType({})
 
 
 def dead_letter_rows(
-    broken: DataFrame, *, reasons: Column, identity: Identity, input_name: str, keep: Sequence[str]
+    broken: DataFrame,
+    *,
+    reasons: Column,
+    identity: Identity,
+    input_name: str,
+    keep: Sequence[str],
+    error: Column | None = None,
 ) -> DataFrame:
     """The rows that broke a rule, as dead letters: why, which record, who judged it and when.
 
-    ``keep`` are the business columns to carry along; the fewer, the narrower the pass over the input.
+    ``keep`` are the business columns to carry along; the fewer, the narrower the pass over the input. ``error`` is what
+    a user's function said that raised on the row.
     """
     from pyspark.sql import functions as F
 
+    told = {"error": F.lit(None).cast("string") if error is None else error}
+    return aside_rows(broken, reasons=reasons, identity=identity, input_name=input_name, keep=keep, told=told)
+
+
+def aside_rows(
+    rows: DataFrame,
+    *,
+    reasons: Column,
+    identity: Identity,
+    input_name: str,
+    keep: Sequence[str],
+    told: Mapping[str, Column] = _NOTHING,
+) -> DataFrame:
+    """Rows set aside, in the form that all side tables share; ``told`` are further columns of one of them."""
+    from pyspark.sql import functions as F
+
     return (
-        _side_rows(broken.withColumn("_lw_reasons", reasons), identity, input_name, keep)
+        _side_rows(rows.withColumn("_lw_reasons", reasons), identity, input_name, keep, told)
         .select("*", F.element_at("_lw_reasons", 1).alias("rule"), F.col("_lw_reasons").alias("rules"))
         .drop("_lw_reasons")
     )
 
 
-def late_rows(frame: DataFrame, *, identity: Identity, input_name: str) -> DataFrame:
-    """Rows that came after their slice was done and that policy leaves out."""
+def late_rows(
+    frame: DataFrame, *, identity: Identity, input_name: str, told: Mapping[str, Column] = _NOTHING
+) -> DataFrame:
+    """Rows that came after their slice was done, or behind a watermark, and that policy leaves out."""
     from pyspark.sql import functions as F
 
-    keep = business_columns(frame.columns)
-    judged = frame.withColumn("_lw_reasons", F.lit(None).cast("array<string>"))
-    return (
-        _side_rows(judged, identity, input_name, keep)
-        .select("*", F.lit("late").alias("rule"), F.array(F.lit("late")).alias("rules"))
-        .drop("_lw_reasons")
+    return aside_rows(
+        frame,
+        reasons=F.array(F.lit("late")),
+        identity=identity,
+        input_name=input_name,
+        keep=business_columns(frame.columns),
+        told={name: told.get(name, F.lit(None)).cast(kind) for name, kind in _LATE.items()},
     )
 
 
@@ -113,7 +156,9 @@ def rows_per_rule(lake: Lake, table: str, version: int) -> dict[str, dict[str, i
     return counts
 
 
-def _side_rows(judged: DataFrame, identity: Identity, input_name: str, keep: Sequence[str]) -> DataFrame:
+def _side_rows(
+    judged: DataFrame, identity: Identity, input_name: str, keep: Sequence[str], told: Mapping[str, Column]
+) -> DataFrame:
     from pyspark.sql import functions as F
 
     present = set(judged.columns)
@@ -145,4 +190,5 @@ def _side_rows(judged: DataFrame, identity: Identity, input_name: str, keep: Seq
         F.lit(identity.run_time).cast("timestamp").alias("run_time"),
         F.lit(identity.code).alias("code"),
         "_lw_reasons",
+        *[column.alias(name) for name, column in told.items()],
     )

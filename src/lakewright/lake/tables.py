@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -198,12 +199,19 @@ class AttemptTable:
 
         return self._commit(write, fenced=False, settings=settings)
 
+    def telling(self, **details: str) -> AttemptTable:
+        """The same table, whose commits tell more than who wrote them."""
+        return self._under(replace(self.identity, details={**self.identity.details, **details}))
+
     def _as(self, kind: str, part: str) -> AttemptTable:
+        return self._under(self.identity.as_part(f"{self.identity.part}:{part}", "schema"))
+
+    def _under(self, identity: Identity) -> AttemptTable:
         return AttemptTable(
             self._path,
             spark=self._spark,
             log=self.log,
-            identity=self.identity.as_part(f"{self.identity.part}:{part}", "schema"),
+            identity=identity,
             locks=self._locks,
             properties=self._properties,
             still_mine=self._still_mine,

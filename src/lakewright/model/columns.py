@@ -9,6 +9,7 @@ from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN
 __all__ = [
     "ALIVE",
     "ARRIVAL_COLUMN",
+    "BATCH_TIME_COLUMN",
     "DAY_COLUMN",
     "DELETED_COLUMN",
     "EVENT_COLUMN",
@@ -43,6 +44,8 @@ PARTITION_COLUMN = "_lw_partition"
 OFFSET_COLUMN = "_lw_offset"
 DAY_COLUMN = "_lw_day"
 """The UTC day on which the micro-batch began that took a record, where a stream took it."""
+BATCH_TIME_COLUMN = "_lw_batch_time"
+"""When a micro-batch began, in Spark's own words, which stay the same when it is repeated; of no table."""
 SLICE_COLUMN = "_lw_slice"
 """The slice that computed a row, where its event time may lie outside of it."""
 POSITION_COLUMN = "_lw_position"

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from lakewright.model.arrivals import JsonValue
-from lakewright.model.receipts import ReceiptKind
+from lakewright.model.receipts import Filtered, ReceiptKind
 
-__all__ = ["Identity", "app_id"]
+__all__ = ["RESTORE_PART", "Identity", "app_id"]
+
+RESTORE_PART = "restore"
+"""The part under which an attempt tells that the table went back before it was merged into."""
 
 _VERSION = 1
 
@@ -56,6 +59,18 @@ class Identity:
             generation = f"generation-{self.details['generation']}"
             return app_id(self.dataset, generation, self.part), int(str(self.details["batch"]))
         return self.app_id, self.number
+
+    @property
+    def filtered(self) -> Filtered | None:
+        """What the step's filters removed, counted before the write."""
+        found = self.details.get("filtered")
+        return Filtered(**found) if isinstance(found, dict) else None  # type: ignore[arg-type]
+
+    @property
+    def proof(self) -> str | None:
+        """Of a copy that was proven before it was committed: what both sides have in common."""
+        found = self.details.get("proof")
+        return found if isinstance(found, str) else None
 
     def as_part(self, part: str, kind: ReceiptKind | None = None) -> Identity:
         """The same attempt, writing another table."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from lakewright.model.arrivals import Arrival
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "ChecksTimeout",
     "ChecksWriter",
     "CopiesSource",
     "Destination",
@@ -28,6 +30,7 @@ __all__ = [
     "Log",
     "MergesRows",
     "OutsideTable",
+    "RestoresRows",
     "ShowsEarlier",
     "TakesSource",
 ]
@@ -96,6 +99,14 @@ class ChecksWriter(Protocol):
         """Refuse, by a ``ConfigurationError``, a writer that cannot write here."""
 
 
+@runtime_checkable
+class ChecksTimeout(Protocol):
+    """A destination whose transactions end by themselves; asked when the project is loaded."""
+
+    def check_timeout(self, dataset: str, timeout: timedelta | None) -> None:
+        """Refuse, by a ``ConfigurationError``, a step that may take longer than a transaction lasts."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedChanges:
     """How changes are applied by key: see Merger."""
@@ -112,6 +123,18 @@ class MergesRows(Protocol):
 
     def merge_rows(self, frame: DataFrame, changes: KeyedChanges) -> Commit | None:
         """Runs a job that applies the changes in one transaction; None where a newer attempt was first."""
+
+
+@runtime_checkable
+class RestoresRows(Protocol):
+    """A table without versions that can still be what it was before a slice: see Stateful Merger."""
+
+    def merge_rows_restoring(
+        self, frame: DataFrame, changes: KeyedChanges, *, execution: str, back_to: int | None
+    ) -> Commit | None:
+        """Runs a job that takes the table back and applies the changes, in one transaction; None where a newer attempt
+        was first. ``execution`` is a text that sorts as the slices do, ``back_to`` the position that receipts know.
+        """
 
 
 @runtime_checkable

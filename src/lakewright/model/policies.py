@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from lakewright.errors import ConfigurationError
 from lakewright.model.times import parse_duration
 
-__all__ = ["Capture", "Fail", "LatePolicy", "Repair"]
+__all__ = ["Capture", "Fail", "LatePolicy", "Repair", "Revisit"]
+
+Placement = Literal["before", "parallel", "after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,30 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
+class Revisit:
+    """Make the slices of a fixed look-back before the newest one again with each new slice; hold older ones.
+
+    ``placement`` says when: before the newest slice, side by side with it, or after it. With ``only_late`` those that
+    received no late rows are left alone.
+    """
+
+    last: str
+    placement: Placement = "before"
+    only_late: bool = False
+
+    def __post_init__(self) -> None:
+        if parse_duration(self.last) <= timedelta(0):
+            raise ConfigurationError(f"Revisit: last is longer than nothing, not '{self.last}'.")
+        known = get_args(Placement)
+        if self.placement not in known:
+            raise ConfigurationError(f"Revisit: placement is one of {', '.join(known)}, not {self.placement!r}.")
+
+    @property
+    def reach(self) -> timedelta:
+        return parse_duration(self.last)
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     """Keep late rows in the late table and the slice as it is; a backfill takes them in."""
 
@@ -36,4 +63,4 @@ class Fail:
     """Stop the dataset with a message that names the late slices; nothing is published."""
 
 
-LatePolicy: TypeAlias = Repair | Capture | Fail
+LatePolicy: TypeAlias = Repair | Revisit | Capture | Fail

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from lakewright.model.arrivals import Arrival, FileVersion, Window
 from lakewright.model.connections import Connections
@@ -19,16 +19,22 @@ from lakewright.model.findings import Finding
 from lakewright.model.receipts import Commit
 from lakewright.model.runs import Run
 from lakewright.model.slices import Slice
+from lakewright.model.watermarks import Judgement, Measured, Tracking
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "EACH",
+    "FIRST",
+    "READ",
+    "FilterTally",
     "Found",
     "Guard",
     "GuardContext",
     "Guarded",
+    "LatenessGuard",
     "Load",
     "LoadContext",
     "Notifier",
@@ -36,7 +42,9 @@ __all__ = [
     "SideRows",
     "Source",
     "SourceContext",
+    "StreamGuard",
     "Table",
+    "TellsMore",
     "WriteContext",
     "Writer",
 ]
@@ -167,6 +175,14 @@ class Table(Protocol):
         """Runs a MERGE of the frame (``s``) into the table (``t``); None where Delta skipped it."""
 
 
+@runtime_checkable
+class TellsMore(Protocol):
+    """A table whose commits carry what a writer knew before the write."""
+
+    def telling(self, **details: str) -> Table:
+        """The same table; its commits tell these facts as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class WriteContext:
     """What a writer may know."""
@@ -177,6 +193,8 @@ class WriteContext:
     run: Run
     partition_by: tuple[str, ...] = ()
     keys_immutable: tuple[str, ...] = ()
+    back_to: int | None = None
+    """The position that a table outside the lake goes back to before the slice is merged; None: it does not."""
 
 
 @runtime_checkable
@@ -205,6 +223,16 @@ class GuardContext:
     run: Run
     record_columns: tuple[str, ...] = ()
     """Columns that tell a record's identity, in the order in which to keep them."""
+    event_time: str | None = None
+    """The column that the input declares as its event time."""
+    earlier: Callable[[timedelta], DataFrame | None] | None = None
+    """The rows that the dataset's own slices hold within a stretch of event time before this one; None: no slice."""
+    streamed: bool = False
+    """Whether the rows are a micro-batch, to which ``on_stream`` of the same guard has been applied before."""
+    apart: Column | None = None
+    """On a stream: the rows that guards before this one will set aside, so that it leaves them alone."""
+    lateness: Judgement | None = None
+    """By what a guard that asks for it (``measure``) tells late rows; the same in each attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +247,42 @@ class SideRows:
     """The columns to copy; what tells the record is kept in any case."""
     stop_above: float | None = None
     stop_above_rows: int | None = None
+    error: Column | None = None
+    """What a function said that raised on a row; asked only of the rows set aside."""
+    table: Literal["dead_letters", "late_rows", "repeats"] = "dead_letters"
+    """Where they are kept."""
+    told: Mapping[str, Column] = field(default_factory=dict)
+    """Further columns of that table, beside those that all side rows have."""
+
+
+READ, FIRST, EACH = "read", "first:", "each:"
+"""The columns of a tally's totals: the rows judged, and by filter those that it removed, or that break it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterTally:
+    """How a guard wants the rows that it removes to be counted, in a narrow pass before anything is written."""
+
+    judged: DataFrame
+    conditions: Mapping[str, Column]
+    totals: DataFrame | None
+    """One row, of whole numbers (see ``READ``); None where nothing is counted."""
+    stop_above: Mapping[str, float] = field(default_factory=dict)
+    sample: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What a guard made of a frame: the rows kept, and how to tell the rows set aside."""
+    """What a guard made of a frame: the rows kept, and how to tell the rows set aside, or to count those removed."""
 
     kept: DataFrame
     side: SideRows | None = None
     drops_duplicates: bool = False
+    tally: FilterTally | None = None
+    judged: DataFrame | None = None
+    """The rows that ``side`` and ``also`` are told from, where they have columns that only the guard adds."""
+    also: tuple[SideRows, ...] = ()
+    """Further rows set aside, for other tables or reasons."""
 
 
 @runtime_checkable
@@ -251,3 +306,26 @@ class Guard(Protocol):
 
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
         """Lazy: no job runs here."""
+
+
+@runtime_checkable
+class StreamGuard(Protocol):
+    """A guard that needs the stream itself, not only its micro-batches: it remembers across them."""
+
+    def check_stream(self, event_time: str | None) -> None:
+        """Refuse, by a ``ConfigurationError``, what it cannot do on a stream."""
+
+    def on_stream(self, frame: DataFrame, ctx: GuardContext) -> DataFrame:
+        """The stream after it; lazy. ``on_batch`` is asked for each micro-batch afterwards."""
+
+
+@runtime_checkable
+class LatenessGuard(Protocol):
+    """A guard that judges the rows of a batch by what was known before it."""
+
+    @property
+    def tracking(self) -> Tracking:
+        """How the watermark follows what batches bring."""
+
+    def measure(self, frame: DataFrame, ctx: GuardContext) -> Measured:
+        """Runs a job that tells what the batch brings; its rows are judged by ``ctx.lateness``, not by that."""

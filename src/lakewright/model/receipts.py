@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-__all__ = ["STALING_KINDS", "Change", "Commit", "Counters", "Receipt", "ReceiptKind", "ReceiptState"]
+__all__ = ["STALING_KINDS", "Change", "Commit", "Counters", "Filtered", "Receipt", "ReceiptKind", "ReceiptState"]
 
 ReceiptKind = Literal["data", "maintenance", "schema", "restore", "erase", "rewind", "fence", "foreign"]
 ReceiptState = Literal["live", "superseded", "rolled back"]
@@ -56,25 +56,73 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Filtered:
+    """What the filters of a step removed, of how many rows; in a sample, of the rows that were counted."""
+
+    judged: int
+    removed: Mapping[str, int] = field(default_factory=dict)
+    """Rows per filter, by the first that a row broke, so that they add up."""
+    breaks: Mapping[str, int] = field(default_factory=dict)
+    """Rows that break a filter, whatever else they break; empty where nobody asked."""
+    sample: float = 1.0
+
+    @property
+    def rows(self) -> int | None:
+        """All rows removed; None where only a sample was counted."""
+        return sum(self.removed.values()) if self.sample == 1 else None
+
+    def shares(self) -> dict[str, float]:
+        return {name: rows / self.judged for name, rows in self.removed.items()} if self.judged else {}
+
+    def above(self, limits: Mapping[str, float]) -> dict[str, float]:
+        """The shares that are above their limit, the largest first."""
+        found = {name: share for name, share in self.shares().items() if share > limits.get(name, 1.0)}
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def plus(self, other: Filtered) -> Filtered:
+        def sums(one: Mapping[str, int], two: Mapping[str, int]) -> dict[str, int]:
+            return {name: one.get(name, 0) + two.get(name, 0) for name in {**one, **two}}
+
+        return Filtered(
+            judged=self.judged + other.judged,
+            removed=sums(self.removed, other.removed),
+            breaks=sums(self.breaks, other.breaks),
+            sample=min(self.sample, other.sample),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
-    """The account of one step; if it preserves rows, ``read = written + rejected + duplicates``. None is unknown."""
+    """The account of one step; None is unknown.
+
+    If it preserves rows, ``read = written + rejected + filtered + duplicates + held``.
+    """
 
     read: int | None = None
     rejected: Mapping[str, int] = field(default_factory=dict)
     """Rows per rule, by the first rule that a row broke, so that they add up."""
     duplicates: int | None = None
+    corrected: int | None = None
+    """Rows among those read that were dead letters and came back by a replay; of a source, those told no longer."""
     late: int | None = None
     """Rows among those read that came after the slice was first made."""
     held: int | None = None
+    """Rows among those read that were late, and left out."""
+    held_by_source: Mapping[str, int] = field(default_factory=dict)
     written: int | None = None
     deleted: int | None = None
     corrupt: int | None = None
     proof: str | None = None
     """Of a replica: what both sides were found to have in common."""
+    filtered: Filtered | None = None
 
     @property
     def rejected_rows(self) -> int:
         return sum(self.rejected.values())
+
+    @property
+    def filtered_rows(self) -> int:
+        return 0 if self.filtered is None else self.filtered.rows or 0
 
 
 @dataclass(frozen=True, slots=True)

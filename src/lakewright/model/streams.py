@@ -15,7 +15,7 @@ from typing import Any
 
 from lakewright.model.arrivals import Window
 
-__all__ = ["FIRST_GENERATION", "Generation", "Progress", "batch_number", "batch_of"]
+__all__ = ["FIRST_GENERATION", "Dropped", "Generation", "Progress", "batch_number", "batch_of"]
 
 FIRST_GENERATION = 1
 _BATCHES = 1_000_000_000
@@ -52,6 +52,10 @@ class Progress:
     watermark: str | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
+    duplicates: int | None = None
+    """Rows that guards of the stream dropped as repeats, since its generation began."""
+    behind_watermark: int | None = None
+    """Rows that they dropped because they came behind the watermark."""
     at: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -63,11 +67,21 @@ class Progress:
             "watermark": self.watermark,
             "state_rows": self.state_rows,
             "state_bytes": self.state_bytes,
+            "duplicates": self.duplicates,
+            "behind_watermark": self.behind_watermark,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], at: datetime | None) -> Progress:
         return cls(**value, at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What the state of a stream's guards dropped of one micro-batch."""
+
+    duplicates: int = 0
+    behind_watermark: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakewright.model.receipts import Receipt
 from lakewright.model.slices import Slice
@@ -14,7 +14,10 @@ __all__ = ["Account", "accounts_of"]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``read = kept + rejected + duplicates``; None is unknown. ``late`` are rows among those read."""
+    """``read = kept + rejected + filtered + duplicates + held``; None is unknown. ``late`` are rows among those read,
+    ``held`` those of them that were left out, ``corrected`` those that were dead letters and were replayed; of a source
+    such records are told beside the rest, for they are read from the corrections.
+    """
 
     dataset: str
     slice_id: str
@@ -23,13 +26,19 @@ class Account:
     rejected: Mapping[str, int]
     duplicates: int | None
     late: int | None
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    held: int | None = None
+    corrected: int = 0
+    is_source: bool = False
 
     @property
     def balanced(self) -> bool | None:
         """Whether every row is accounted for; None where the log cannot tell."""
         if self.read is None or self.kept is None:
             return None
-        return self.read == self.kept + sum(self.rejected.values()) + (self.duplicates or 0)
+        aside = sum(self.rejected.values()) + sum(self.filtered.values()) + (self.duplicates or 0) + (self.held or 0)
+        aside += self.corrected if self.is_source else 0
+        return self.read == self.kept + aside
 
 
 def accounts_of(store: Store, dataset: str, *, is_source: bool = False) -> list[Account]:
@@ -44,7 +53,7 @@ def _account(receipt: Receipt, is_source: bool) -> Account:
     kept = counters.written
     if is_source and kept is not None:
         # In bronze every row stays; those without a usable event time are told aside and no reader sees them.
-        kept -= counters.rejected_rows
+        kept -= counters.rejected_rows + (counters.corrected or 0)
     return Account(
         dataset=receipt.dataset,
         slice_id=receipt.slice_id,
@@ -53,4 +62,8 @@ def _account(receipt: Receipt, is_source: bool) -> Account:
         rejected=counters.rejected,
         duplicates=counters.duplicates,
         late=counters.late,
+        filtered={} if counters.filtered is None else counters.filtered.removed,
+        held=counters.held,
+        corrected=counters.corrected or 0,
+        is_source=is_source,
     )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from typing import TYPE_CHECKING
+
 from lakewright.lake.side_tables import LATE_ROWS, late_rows, write_side_rows
 from lakewright.model.columns import ARRIVAL_COLUMN
 from lakewright.model.references import SameSlice
+from lakewright.model.sql import quoted
 from lakewright.pipelines.decide import SliceState
-from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.inputs import open_input
+from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.inputs import event_time_of, open_input
 from lakewright.pipelines.workshop import Made, Workshop
 from lakewright.store import HeldSlice
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["capture_late_rows"]
 
@@ -19,6 +26,7 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
     with shop.attempt(dataset, state.slice, attempt=1, reason=f"held: {state.reason}", rewrites=False) as current:
         made = shop.store.receipts.live_slices(dataset.name)[state.slice.id]
         held = []
+        found: list[DataFrame] = []
         for given in dataset.inputs:
             if not isinstance(shop.graph.reference(dataset, given), SameSlice):
                 continue
@@ -32,12 +40,8 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
                 ]
                 rows = opened.judged.where(f"{ARRIVAL_COLUMN} IN ({', '.join(newer) or 'NULL'})")
                 identity = current.identity().as_part("late_rows")
-                write_side_rows(
-                    shop.lake,
-                    LATE_ROWS,
-                    late_rows(rows, identity=identity, input_name=given.dataset),
-                    identity,
-                )
+                told = _told(shop, given)
+                found.append(late_rows(rows, identity=identity, input_name=given.dataset, told=told))
             held.append(
                 HeldSlice(
                     dataset.name,
@@ -48,7 +52,18 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
                     shop.run.run_id,
                 )
             )
+        if found:  # of all inputs in one commit: Delta would skip a second one of the same attempt
+            rows = reduce(lambda one, other: one.unionByName(other), found)
+            write_side_rows(shop.lake, LATE_ROWS, rows, current.identity().as_part("late_rows"))
         shop.store.finish_step(
             current.step_id, "ok", grant=current.grant, receipts=(), now=shop.now(), held=tuple(held)
         )
         return Made(())
+
+
+def _told(shop: Workshop, given: Input) -> dict[str, Column]:
+    """When a row happened; there is no watermark here, its slice was made before it came."""
+    from pyspark.sql import functions as F
+
+    column = event_time_of(shop.graph, given)
+    return {} if column is None else {"event_time": F.expr(f"try_cast({quoted(column)} AS TIMESTAMP)")}

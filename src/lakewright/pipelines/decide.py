@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TypeAlias
 
-from lakewright.model.policies import Capture, Fail, Repair
-from lakewright.model.references import AsOf, Lookback, Previous, SameSlice
+from lakewright.model.policies import Capture, Fail, Repair, Revisit
+from lakewright.model.receipts import Receipt
+from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of, cells_between, parse_duration
+from lakewright.pipelines.chains import behind_earlier, chained
 from lakewright.pipelines.closing import WIDTH, Closing, cap_overdue
+from lakewright.pipelines.corrected import Corrected
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
 from lakewright.pipelines.states import DatasetPlan, SliceState, Status, Wish
 from lakewright.store import ELSEWHERE, Head, HeldSlice, LiveSlice, Store
 
@@ -35,10 +40,12 @@ class Decider:
         self._store = store
         self._codes = codes
         self._closing = Closing(graph, store)
+        self._corrected = Corrected(graph, store, self._closing)
 
     def decide(self, name: str, wish: Wish) -> DatasetPlan:
         """The slices of a dataset that are not fresh, in the order in which they are made."""
         names = [name, *(given.dataset for given in self._graph[name].inputs)]
+        names += self._corrected.names(self._graph[name])
         return self._decide(name, wish, self._store.receipts.heads(names))
 
     def decide_all(self, names: Sequence[str], wish: Wish) -> list[DatasetPlan]:
@@ -59,11 +66,18 @@ class Decider:
             states = self._arrival(dataset, slicing, live)
         else:
             states = self._whole(dataset, live, heads)
+        if not dataset.is_source:
+            settled = partial(self._settled, name, heads=heads)
+            for state in self._corrected.stale(dataset, live, wish.run_time, heads, settled):
+                if states.get(state.slice.id, _HELD).status in ("held", "late"):
+                    states[state.slice.id] = state
         states = self._wished(dataset, slicing, states, live, wish)
         states = self._outdated(dataset, states, live, wish)
-        if any(isinstance(i.reference, Previous) for i in dataset.inputs):
-            states = self._chained(states, live)
-        states = cap_overdue(states)
+        if dataset.chained:
+            states = behind_earlier(dataset, states, live, self._restored_at(name, heads))
+        if dataset.chained or getattr(dataset.writer, "restores", False):
+            states = chained(states, live)
+        states = in_turns(dataset, cap_overdue(states), self._current(dataset, wish))
         if getattr(dataset.into, "resends", False):
             states = {
                 slice_id: replace(state, reason=f"{state.reason}; sends again") if slice_id in live else state
@@ -101,7 +115,21 @@ class Decider:
             elif isinstance(reference, AsOf):
                 for slice_id, reason, now in self._stale_as_of(dataset, given.dataset, live, heads):
                     states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+        current = self._current(dataset, wish)
+        if isinstance(dataset.late, Revisit) and current is not None and wish.backfill is None and not wish.again:
+            for slice_id, state in to_revisit(self._store, dataset, dataset.late, current, live).items():
+                states.setdefault(slice_id, state)
         return states
+
+    def _current(self, dataset: Dataset, wish: Wish) -> str | None:
+        """The newest slice that is closed, where the policy counts from it."""
+        if not isinstance(dataset.late, Revisit) or dataset.is_stream or dataset.is_source:
+            return None
+        horizon = self._closing.horizon(dataset, wish.run_time)
+        if horizon.reached <= dataset.start:
+            return None
+        before, last = horizon.newest(dataset.grid)
+        return last if horizon.still_open(last) is None else before
 
     def _stale(
         self, dataset: Dataset, input_name: str, reach: timedelta, live: Mapping[str, LiveSlice]
@@ -164,13 +192,22 @@ class Decider:
         found = Slice.parse(slice_id)
         if isinstance(dataset.late, Fail):
             return SliceState(found, "refused", f"{reason}; late=Fail() refuses late rows")
-        reach = dataset.late.reach if isinstance(dataset.late, Repair) else None
-        too_old = reach is not None and wish.run_time - found.interval.end > reach
-        if isinstance(dataset.late, Capture) or too_old:
-            why = "late rows are captured" if isinstance(dataset.late, Capture) else f"older than {dataset.late.within}"
+        if (why := self._left_out(dataset, found, wish)) is not None:
             captured = slice_id in held and held[slice_id].version >= now
             return SliceState(found, "held", f"{reason}; {why}, a backfill takes them in", make=not captured)
         return SliceState(found, "late", reason)
+
+    def _left_out(self, dataset: Dataset, found: Slice, wish: Wish) -> str | None:
+        """Why late rows of a slice are not taken in; None where they are."""
+        late = dataset.late
+        if isinstance(late, Capture):
+            return "late rows are captured"
+        if isinstance(late, Repair) and late.reach is not None and wish.run_time - found.interval.end > late.reach:
+            return f"older than {late.within}"
+        current = self._current(dataset, wish)
+        if isinstance(late, Revisit) and current is not None and is_before(late, found, current):
+            return f"skipped: before the look-back of {late.last} from {current}"
+        return None
 
     def _arrival(self, dataset: Dataset, slicing: Slicing, live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
         assert slicing.follows is not None
@@ -249,24 +286,22 @@ class Decider:
             states[slice_id] = SliceState(Slice.parse(slice_id), "outdated", reason, make=within)
         return states
 
-    def _chained(self, states: dict[str, SliceState], live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
-        """A slice that reads its predecessor is made again with it, on to the newest."""
-        making = [s.slice for s in states.values() if s.make and s.status not in ("refused", "overdue")]
-        if not making:
-            return states
-        first = min(making)
-        for slice_id in live:
-            found = Slice.parse(slice_id)
-            if found > first and not states.get(slice_id, _OVER).make:
-                states[slice_id] = SliceState(found, "stale", f"{first.id} before it is made again")
-        return states
-
     def _settled(self, name: str, input_name: str, heads: Heads) -> int:
         """The version of an input that the newest rollback of a dataset took as settled."""
+        restored = self._last_restore(name, heads)
+        return -1 if restored is None else restored.inputs.get(input_name, -1)
+
+    def _restored_at(self, name: str, heads: Heads) -> int:
+        """The version of a dataset's newest rollback: what was made before it stays as it is."""
+        restored = self._last_restore(name, heads)
+        return -1 if restored is None else restored.version
+
+    def _last_restore(self, name: str, heads: Heads) -> Receipt | None:
         if name not in heads or not heads[name].restored:
-            return -1
+            return None
         restores = self._store.receipts.since(name, -1, _NEWEST, kinds=("restore",))
-        return restores[-1].inputs.get(input_name, -1) if restores else -1
+        return restores[-1] if restores else None
 
 
 _OVER = SliceState(WHOLE, "missing", "", make=False)
+_HELD = SliceState(WHOLE, "held", "", make=False)

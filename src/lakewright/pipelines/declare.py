@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.contracts import Contract
 from lakewright.model.maintenance import Maintenance
-from lakewright.model.outside import Destination
+from lakewright.model.outside import ChecksTimeout, Destination
 from lakewright.model.policies import LatePolicy
 from lakewright.model.protocols import Guard, Load, Replicator, Source, Writer
 from lakewright.model.references import Reference
@@ -39,7 +39,7 @@ from lakewright.pipelines.options import (
     checked_skew_buffer,
 )
 from lakewright.pipelines.outside import check_destination
-from lakewright.pipelines.replicas import check_replica
+from lakewright.pipelines.replicas import check_replica, copy_of_source, refuse_pointless
 from lakewright.pipelines.trigger_options import checked_triggers
 
 if TYPE_CHECKING:
@@ -260,10 +260,11 @@ class Pipeline:
     def replicate(
         self,
         name: str,
-        dataset: str,
+        original: str | Source,
         how: Replicator,
         *,
-        to: str,
+        to: str | Destination,
+        contract: Contract | None = None,
         layer: str = "gold",
         event_time: str | None = None,
         grid: Grid | None = None,
@@ -276,29 +277,26 @@ class Pipeline:
         """Declare a copy of a dataset in another place, as ``how`` says; each slice of it is proven.
 
         ``to`` is a folder, relative to the project, or a URI. With ``event_time`` it is copied slice by slice.
+
+        ``original`` may also be a source of files, or a topic (``to=TopicCopy(...)``): each arrival is then copied
+        past the lake as it is. What its ``contract`` tags as private is refused.
         """
         place = _caller()
+        told: dict[str, Any] = {"tags": tuple(tags), "owner": owner, "retries": retries, "timeout": timeout}
         try:
-            check_replica(name, how, to)
+            refuse_pointless(name, original, event_time=event_time, grid=grid, contract=contract)
+            if not isinstance(original, str):
+                into = copy_of_source(name, original, how, to, contract)
+                told |= {"source": original, "into": into, "contract": contract}
+                shown = type(original).__name__
+            else:
+                check_replica(name, how, to)
+                told |= {"function": _unchanged, "inputs": (Input("original", original),), "replica": how}
+                told |= {"location": to, "rows": "preserve", "event_time": event_time, "own_grid": grid}
+                shown = original
         except ConfigurationError as error:
             raise _placed(error, place) from None
-        self._add(
-            place,
-            name=name,
-            layer=layer,
-            function=_unchanged,
-            inputs=(Input("original", dataset),),
-            replica=how,
-            location=to,
-            rows="preserve",
-            event_time=event_time,
-            own_grid=grid,
-            tags=tuple(tags),
-            owner=owner,
-            retries=retries,
-            timeout=timeout,
-            description=description or f"A copy of {dataset}",
-        )
+        self._add(place, name=name, layer=layer, description=description or f"A copy of {shown}", **told)
 
     def _add(self, place: Place, *, name: str, layer: str, **options: Any) -> None:
         try:
@@ -330,6 +328,8 @@ class Pipeline:
             as_length(name, option, options.pop(option, None))
             for option in ("wait", "idle", "expect_within", "timeout", "every")
         )
+        if isinstance(into := options.get("into"), ChecksTimeout):
+            into.check_timeout(name, timeout)
         check_closing(
             name,
             closes=options.get("closes", "schedule"),

@@ -12,8 +12,8 @@ from lakewright.model.contracts import Contract
 from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import Destination
 from lakewright.model.policies import LatePolicy, Repair
-from lakewright.model.protocols import Guard, Load, Replicator, Source, Writer
-from lakewright.model.references import Reference
+from lakewright.model.protocols import Guard, LatenessGuard, Load, Replicator, Source, StreamGuard, Writer
+from lakewright.model.references import Previous, Reference
 from lakewright.model.slices import SliceKind
 from lakewright.model.times import Grid
 
@@ -177,6 +177,25 @@ class Dataset:
     def appends(self) -> bool:
         """Whether it is a stream that only adds rows, a micro-batch at a time."""
         return self.is_stream and self.writer is None
+
+    @property
+    def chained(self) -> bool:
+        """Whether a slice is made of earlier ones of the dataset itself: one at a time, in order, on to the newest."""
+        return any(
+            isinstance(given.reference, Previous)
+            or any(getattr(guard, "reads_earlier_slices", False) for guard in given.guards)
+            for given in self.inputs
+        )
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it is a stream whose guards keep state across micro-batches."""
+        return self.is_stream and any(isinstance(guard, StreamGuard) for given in self.inputs for guard in given.guards)
+
+    @property
+    def judged_in_order(self) -> bool:
+        """Whether an arrival is judged by what those before it brought."""
+        return any(isinstance(guard, LatenessGuard) for given in self.inputs for guard in given.guards)
 
     def input(self, parameter: str) -> Input:
         for found in self.inputs:

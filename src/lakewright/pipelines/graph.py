@@ -11,9 +11,12 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from lakewright.errors import ConfigurationError, DefinitionError, UnknownNameError, did_you_mean
+from lakewright.model.policies import Revisit
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice, Whole
 from lakewright.model.times import Grid, finest
+from lakewright.patterns.error_management.static_late_data_integrator import stateful_needs_before
 from lakewright.pipelines.definitions import Dataset, Input, Slicing
+from lakewright.pipelines.guard_checks import check_guards
 
 __all__ = ["Graph"]
 
@@ -239,7 +242,8 @@ class Graph:
                 raise self._complaint(
                     dataset,
                     f"{dataset.name} reads {given.dataset} as of {reference.column}, but that keeps no versions.",
-                    hint='Give it writer=Merger(keys=[...], history=Scd2(valid_from="...")).',
+                    hint='Give it writer=Merger(keys=[...], history=Scd2(valid_from="...")), or, below a captured '
+                    "table, RowVersions(keys=[...]).",
                 )
             if isinstance(reference, Previous) and given.dataset != dataset.name:
                 raise self._complaint(
@@ -259,8 +263,14 @@ class Graph:
             if given.dataset == dataset.name and not isinstance(reference, Previous):
                 raise self._complaint(dataset, f"{dataset.name} reads itself.", hint="Use inputs={...: Previous()}.")
         self._check_closing(dataset)
+        self._check_revisiting(dataset)
+        self._check_restoring(dataset)
         self._check_stream(dataset)
         self._check_replica(dataset)
+        try:
+            check_guards(self, dataset)
+        except ConfigurationError as error:
+            raise self._complaint(dataset, error.message, hint=error.hint) from None
 
     def _check_closing(self, dataset: Dataset) -> None:
         driving = [i for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice | Lookback)]
@@ -276,6 +286,30 @@ class Graph:
                 dataset,
                 f"{dataset.name} has expect_within, but reads no input by SameSlice(), so no slice can lack rows.",
                 hint="Read the input that is expected by SameSlice(), or leave expect_within out.",
+            )
+
+    def _check_revisiting(self, dataset: Dataset) -> None:
+        if not isinstance(dataset.late, Revisit) or dataset.late.placement == "before":
+            return
+        apart = dataset.writer is None or dataset.writer.replaces_slice
+        if dataset.chained or dataset.settings.runs.depends_on_past or not apart:
+            error = stateful_needs_before(dataset.name, dataset.late.placement)
+            raise self._complaint(dataset, error.message, hint=error.hint)
+
+    def _check_restoring(self, dataset: Dataset) -> None:
+        if private := [name for name, one in dataset.outputs.items() if getattr(one.writer, "restores", False)]:
+            raise self._complaint(
+                dataset,
+                f"{dataset.name}: the private output {private[0]} cannot go back by itself (StatefulMerger): the "
+                "public one decides.",
+                hint="Make it a dataset of its own.",
+            )
+        if getattr(dataset.writer, "restores", False) and self.slicing[dataset.name].kind == "whole":
+            raise self._complaint(
+                dataset,
+                f"{dataset.name} has a StatefulMerger and is one slice, the whole: there is no earlier state to go "
+                "back to.",
+                hint="Let it follow the arrivals of one source, or name its event_time; or use DataOverwrite().",
             )
 
     def _check_stream(self, dataset: Dataset) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
+from lakewright.errors import StoreError, TargetError
 from lakewright.lake.lake import Lake
+from lakewright.lake.log import own_commits
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt, ReceiptKind
@@ -17,7 +20,16 @@ from lakewright.model.slices import WHOLE
 from lakewright.model.times import utc_now
 from lakewright.store import Store
 
-__all__ = ["FOREIGN", "harvest", "notice", "pin", "receipt_of", "unaccounted"]
+__all__ = [
+    "FOREIGN",
+    "harvest",
+    "notice",
+    "pin",
+    "receipt_of",
+    "refuse_forgotten",
+    "refuse_lost_history",
+    "unaccounted",
+]
 
 FOREIGN = "foreign commit"
 """The subject of a finding that tells of a commit that is not ours."""
@@ -39,6 +51,7 @@ def pin(lake: Lake, store: Store, name: str) -> int | None:
     unknown = store.receipts.gaps(name, earliest, latest)
     if not unknown:
         return latest
+    refuse_lost_history(store, name, earliest, unknown[0])
     # Micro-batches are indexed by whoever runs the stream next, who also tells what is wrong in them.
     if store.steps.open_steps(name) or _is_micro_batch(lake.log(name).commit(unknown[0])):
         return unknown[0] - 1 if unknown[0] > 0 else None
@@ -46,9 +59,37 @@ def pin(lake: Lake, store: Store, name: str) -> int | None:
     return latest
 
 
+def refuse_lost_history(store: Store, name: str, earliest: int, unknown: int) -> None:
+    """Refuse a log that was cut off before its commits were indexed: which slices they touched, nobody knows."""
+    if unknown != earliest or earliest == 0:
+        return
+    last = store.receipts.last_version(name)
+    if last is not None and last < earliest - 1:
+        raise TargetError(
+            f"{name}: its versions {last + 1} to {earliest - 1} are gone from the log, and nobody had looked at them: "
+            "which slices they changed is not known. Nothing was made.",
+            hint="`lakewright store rebuild` begins again with what is left, and the next run makes anew what nothing "
+            "tells of. A longer `history` keeps the log for longer.",
+        )
+
+
 def _is_micro_batch(commit: Commit) -> bool:
     identity = Identity.from_json(commit.metadata)
     return identity is not None and "batch" in identity.details
+
+
+def refuse_forgotten(lake: Lake, store: Store, names: Iterable[str]) -> None:
+    """Refuse to decide by a store that knows nothing of tables that are there: it was lost, or another one is named."""
+    if lake.local is None or store.receipts.heads() or store.runs.latest(limit=1):
+        return
+    for name in names:
+        ours = None if name in lake.outside or name in lake.borrowed else next(own_commits(lake.delta_log(name)), None)
+        if ours is not None:
+            raise StoreError(
+                f"The store is empty, but the lake holds {name} with commits of this project: by the store nothing was "
+                "ever made, and late rows would not be noticed. Nothing was started.",
+                hint="`lakewright store rebuild` reads the logs; or correct the store that the target names.",
+            )
 
 
 def unaccounted(lake: Lake, store: Store, name: str) -> list[int]:
@@ -116,6 +157,8 @@ def receipt_of(
     )
     if identity is None:
         return plain
+    if identity.proof is not None and plain.counters.proof is None:
+        plain = replace(plain, counters=replace(plain.counters, proof=identity.proof))
     return replace(
         plain,
         slice_id=identity.slice_id,
@@ -124,7 +167,14 @@ def receipt_of(
         attempt=identity.attempt,
         inputs=identity.inputs,
         code=identity.code,
+        valid_from=_valid_from(identity) if commit.data_change else None,
     )
+
+
+def _valid_from(identity: Identity) -> datetime | None:
+    """Since when a history reads differently, where its writer knew."""
+    told = identity.details.get("valid_from")
+    return datetime.fromisoformat(told) if isinstance(told, str) else None
 
 
 def _kind(commit: Commit, identity: Identity | None) -> ReceiptKind:

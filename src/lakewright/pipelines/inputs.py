@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, TargetError
+from lakewright.lake.corrections import corrections_of
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, RECORD_COLUMNS, system_columns
-from lakewright.model.protocols import GuardContext, SideRows
+from lakewright.model.protocols import FilterTally, GuardContext, LatenessGuard, SideRows
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
 from lakewright.model.slices import EVENT_COLUMN, Slice
 from lakewright.model.times import Interval, cell_of, parse_duration
+from lakewright.pipelines.corrections import corrected_input, correction_rows
 from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.earlier import earlier_rows
 from lakewright.pipelines.empty import no_rows
+from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.lateness import judged_by_watermark
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import ELSEWHERE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["InputFrame", "judged_input", "open_input"]
+__all__ = ["InputFrame", "event_time_of", "judged_input", "open_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,10 @@ class InputFrame:
     """Rows before the guards, from the receipts; None is unknown."""
     late: int | None
     same_slice: bool
+    tallies: tuple[FilterTally, ...] = ()
+    """Per guard that counts what it removes: how."""
+    corrected: int | None = None
+    """Rows among those before the guards that were dead letters and were replayed."""
 
 
 def open_input(attempt: Attempt, given: Input) -> InputFrame:
@@ -56,6 +65,7 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     version = _version(attempt, given, reference)
     attempt.inputs[given.dataset] = version
     frame = shop.lake.read(given.dataset, version=version, system_columns=True)
+    frame = corrected_input(attempt, given, reference, frame)
     columns = frame.columns  # asked once: each question is a round trip to the JVM
     has_cells = EVENT_COLUMN in columns
     cut = _cut(attempt, given, reference, has_cells=has_cells)
@@ -67,7 +77,16 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     if shop.sample is not None and _comes_in(attempt, given, reference):
         frame = frame.sample(fraction=shop.sample, seed=7)
         return judged_input(attempt, given, reference, frame, columns, None, None)
-    return judged_input(attempt, given, reference, frame, columns, *_counts(attempt, given, reference, version))
+    rows, late = _counts(attempt, given, reference, version)
+    corrections = attempt.inputs.get(corrections_of(given.dataset))
+    if rows is None or corrections is None:
+        return judged_input(attempt, given, reference, frame, columns, rows, late)
+    grid = shop.graph.cell_grid(given.dataset)
+    changed = correction_rows(shop.store, shop.graph[given.dataset], attempt.slice, grid, corrections)
+    if changed is None:
+        return judged_input(attempt, given, reference, frame, columns, None, late)
+    opened = judged_input(attempt, given, reference, frame, columns, rows + changed[0], late)
+    return replace(opened, corrected=changed[1])
 
 
 def _comes_in(attempt: Attempt, given: Input, reference: Reference) -> bool:
@@ -87,25 +106,42 @@ def judged_input(
     columns: Sequence[str],
     rows: int | None,
     late: int | None,
+    *,
+    streamed: bool = False,
 ) -> InputFrame:
-    """The input after its guards."""
+    """The input after its guards; a job runs only where one of them has to measure the rows first."""
     kept, drops = frame, False
     sides: list[tuple[DataFrame, SideRows]] = []
+    tallies: list[FilterTally] = []
     context = GuardContext(
         dataset=attempt.dataset.name,
         input=given.dataset,
         slice=attempt.slice,
         run=attempt.shop.run,
         record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
+        event_time=event_time_of(attempt.shop.graph, given),
+        earlier=lambda reach: earlier_rows(attempt, reach),
+        streamed=streamed,
     )
     for guard in given.guards:
+        if isinstance(guard, LatenessGuard):
+            context = judged_by_watermark(attempt, given, guard, kept, context)
         guarded = guard.on_batch(kept, context)
-        if guarded.side is not None:
-            sides.append((kept, guarded.side))
+        aside = [] if guarded.side is None else [guarded.side]
+        sides += [(kept if guarded.judged is None else guarded.judged, one) for one in (*aside, *guarded.also)]
+        if guarded.tally is not None:
+            tallies.append(guarded.tally)
         kept = guarded.kept
         drops |= guarded.drops_duplicates
     visible = kept.drop(*system_columns(columns))
-    return InputFrame(given, visible, frame, tuple(sides), drops, rows, late, isinstance(reference, SameSlice))
+    cut_alike = isinstance(reference, SameSlice)
+    return InputFrame(given, visible, frame, tuple(sides), drops, rows, late, cut_alike, tuple(tallies))
+
+
+def event_time_of(graph: Graph, given: Input) -> str | None:
+    """The column that an input declares as its event time."""
+    above = graph.datasets.get(given.dataset)
+    return None if above is None else above.event_time
 
 
 def _nothing_before(attempt: Attempt, reference: Previous) -> DataFrame:

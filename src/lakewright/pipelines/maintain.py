@@ -19,7 +19,7 @@ from lakewright.errors import ConfigurationError, InterruptedRun, LakewrightErro
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import first_words, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags
-from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, LATE_ROWS
 from lakewright.model.identity import Identity
 from lakewright.model.maintenance import MaintainsItself, Maintenance, MaintenanceContext
 from lakewright.model.receipts import Commit
@@ -35,7 +35,7 @@ from lakewright.store import WHOLE_DATASET
 __all__ = ["MaintenanceSummary", "TableOutcome", "choose_tables", "compact_one", "maintain_tables"]
 
 _ATTEMPTS = 3
-_SIDE_TABLES = (DEAD_LETTERS, LATE_ROWS)
+_SIDE_TABLES = (DEAD_LETTERS, DEAD_LETTER_LIFE, LATE_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,13 @@ class MaintenanceSummary:
         )
 
 
-def choose_tables(shop: Workshop, names: Sequence[str], *, selected: bool, everything: bool) -> dict[str, Maintenance]:
-    """The tables to look after, with their policy: of the datasets named, those that declare one, or all."""
+def choose_tables(
+    shop: Workshop, names: Sequence[str], *, selected: bool, everything: bool, or_none: bool = False
+) -> dict[str, Maintenance]:
+    """The tables to look after, with their policy: of the datasets named, those that declare one, or all.
+
+    There may be none only where something else is to be done (``or_none``).
+    """
     chosen: dict[str, Maintenance] = {}
     for name in names:
         dataset = shop.graph[name]
@@ -94,7 +99,7 @@ def choose_tables(shop: Workshop, names: Sequence[str], *, selected: bool, every
             chosen |= dict.fromkeys([*dataset.outputs, name], policy)
     if everything and not selected:
         chosen |= dict.fromkeys(_SIDE_TABLES, Compactor())
-    if not chosen and not everything:
+    if not chosen and not everything and not or_none:
         what = f"Of {', '.join(names)} no dataset declares" if selected else "No dataset of this project declares"
         raise ConfigurationError(
             f"{what} how it is maintained. Nothing was started.",

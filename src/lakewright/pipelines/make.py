@@ -26,13 +26,18 @@ from lakewright.patterns.storage.horizontal_partitioner import (
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import time_within
+from lakewright.pipelines.filtering import count_filters, filter_warnings
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.inputs import InputFrame, open_input
+from lakewright.pipelines.lateness import with_lateness
+from lakewright.pipelines.letter_policies import letter_warnings
 from lakewright.pipelines.marking import change_notices
+from lakewright.pipelines.other_sides import set_others_aside
 from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_copy
+from lakewright.pipelines.restoring import goes_back, record_restore_outside, restore_before
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
@@ -50,31 +55,43 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         inputs = [open_input(current, given) for given in dataset.inputs]
         rejected = set_aside(current, inputs)
         failpoint("set_aside")
+        count_filters(current, inputs)
         frames = call_step(current, inputs)
         receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs]
         failpoint("private_written")
         commit = _write_public(current, frames[dataset.name])
         failpoint("published")
-        counters = _account(dataset, inputs, rejected, commit)
+        counters = _account(current, inputs, rejected, commit)
         _check_preserved(current, counters, commit)
         counters = replace(counters, proof=prove_copy(current, inputs, commit))
         receipt = receipt_of(dataset.name, commit, counters=counters)
         receipts.append(complete_receipt(receipt, dataset, state.slice, shop))
-        return current.finish(tuple(receipts), notices=change_notices(shop, dataset, receipts[-1], state.reason))
+        notices = change_notices(shop, dataset, receipts[-1], state.reason)
+        notices += filter_warnings(shop.store, dataset, receipts[-1])
+        notices += letter_warnings(dataset, receipts[-1])
+        return current.finish(tuple(receipts), notices=notices)
 
 
 def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
     """Commit the rows that guards reject, by a narrow pass; then let the limits decide."""
-    guarded = [i for i in inputs if i.side]
+    set_others_aside(current, inputs)
+    guarded = [i for i in inputs if any(side.table == "dead_letters" for _, side in i.side)]
     if not guarded:
         return {}
     identity = current.identity().as_part("dead_letters")
     rows: DataFrame | None = None
     for one in guarded:
         for judged, side in one.side:
+            if side.table != "dead_letters":
+                continue
             broken = judged.where(side.broken)
             found = dead_letter_rows(
-                broken, reasons=side.reasons, identity=identity, input_name=one.given.dataset, keep=side.keep
+                broken,
+                reasons=side.reasons,
+                identity=identity,
+                input_name=one.given.dataset,
+                keep=side.keep,
+                error=side.error,
             )
             rows = found if rows is None else rows.unionByName(found)
     assert rows is not None
@@ -235,6 +252,7 @@ def publish_once(
     """The same; None where it was written before."""
     frame, partitions = _lay_out(current, frame, writer, layout, name)
     _refuse_other_layout(current, table, partitions, name)
+    back_to = restore_before(current, frame, writer, name)
     if name in current.shop.lake.outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
     else:
@@ -245,10 +263,18 @@ def publish_once(
         )
         frame = frame if taken else fitted
     context = WriteContext(
-        dataset=name, slice=current.slice, table=table, run=current.shop.run, partition_by=partitions
+        dataset=name,
+        slice=current.slice,
+        table=table,
+        run=current.shop.run,
+        partition_by=partitions,
+        back_to=back_to,
     )
     try:
-        return writer.publish(frame, context)
+        commit = writer.publish(frame, context)
+        if commit is not None and name in current.shop.lake.outside and goes_back(writer):
+            record_restore_outside(current, name, commit)
+        return commit
     except LakewrightError:
         raise
     except Exception as error:
@@ -308,21 +334,27 @@ def _refuse_other_layout(current: Attempt, table: AttemptTable, partitions: tupl
     )
 
 
-def _account(dataset: Dataset, inputs: list[InputFrame], rejected: Mapping[str, int], commit: Commit) -> Counters:
+def _account(current: Attempt, inputs: list[InputFrame], rejected: Mapping[str, int], commit: Commit) -> Counters:
     """The account of the step's driving input: the guarded one, else the first that is cut like the step."""
+    filtered = current.identity().filtered
+    removed = 0 if filtered is None else filtered.rows
     driving = next((i for i in inputs if i.given.guards), None) or next((i for i in inputs if i.same_slice), None)
     read = None if driving is None else driving.rows
     duplicates = None
-    if driving is not None and driving.drops_duplicates and dataset.rows == "preserve" and read is not None:
-        duplicates = read - sum(rejected.values()) - (commit.rows or 0)
-    return Counters(
+    tells = driving is not None and driving.drops_duplicates and current.dataset.rows == "preserve"
+    if tells and read is not None and removed is not None:
+        duplicates = read - sum(rejected.values()) - removed - (commit.rows or 0)
+    counters = Counters(
         read=read,
         rejected=dict(rejected),
         duplicates=duplicates,
+        corrected=None if driving is None else driving.corrected,
         late=None if driving is None else driving.late,
         written=commit.rows,
         deleted=commit.metrics.get("numDeletedRows"),
+        filtered=filtered,
     )
+    return with_lateness(counters, current.identity())
 
 
 def _check_preserved(current: Attempt, counters: Counters, commit: Commit) -> None:

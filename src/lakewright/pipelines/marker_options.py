@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.policies import Capture, Fail, LatePolicy, Repair
+from lakewright.model.policies import Capture, Fail, LatePolicy, Repair, Revisit
 from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
 
 __all__ = ["late_policy"]
@@ -14,6 +14,12 @@ __all__ = ["late_policy"]
 def late_policy(name: str, options: dict[str, Any]) -> LatePolicy:
     """What happens to late rows; a marker that promises immutable slices wants them set aside, or a failure."""
     late, marker = options.pop("late", None), options.get("marker")
+    if isinstance(late, Revisit) and options.get("event_time") is None:
+        raise ConfigurationError(
+            f"{name} has late=Revisit(...), but no event_time: without slices of event time there is nothing to look "
+            "back over.",
+            hint='Name the column: event_time="...".',
+        )
     if marker is None:
         return late or Repair()
     if not isinstance(marker, ReadinessMarker):

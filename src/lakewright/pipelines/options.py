@@ -97,8 +97,9 @@ def check_mode(name: str, options: Mapping[str, Any]) -> bool:
     writer = options.get("writer")
     if writer is not None and getattr(writer, "history", None) is not None:
         raise ConfigurationError(
-            f"{name}: a history (Scd2) cannot follow a stream yet: versions would be lost.",
-            hint='Leave mode="stream" out: each run takes the arrivals that are new, in order.',
+            f"{name}: Merger with a history (Scd2) cannot follow a stream: nothing tells the order of its changes.",
+            hint="Below a captured table use writer=RowVersions(keys=[...]), which goes by the source's log; or leave "
+            'mode="stream" out: each run takes the arrivals that are new, in order.',
         )
     if writer is not None and not writer.streams:
         raise ConfigurationError(

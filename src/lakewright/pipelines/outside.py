@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.lake.lake import Lake
@@ -11,7 +12,7 @@ from lakewright.model.outside import ChecksWriter, Destination, TakesSource
 from lakewright.model.protocols import Writer
 from lakewright.store import Store
 
-__all__ = ["check_destination", "refuse_other_ledger"]
+__all__ = ["check_destination", "placed_destination", "refuse_other_ledger"]
 
 
 def check_destination(name: str, into: Destination | None, writer: Writer | None, options: Mapping[str, Any]) -> None:
@@ -29,7 +30,7 @@ def check_destination(name: str, into: Destination | None, writer: Writer | None
                 f"{name}: a source cannot go into {into.shown} directly.",
                 hint=f"Let it come into the lake; a dataset that reads it may have into={type(into).__name__}(...).",
             )
-        if options.get("load") is None:
+        if options.get("load") is None and not getattr(into, "adds_arrivals", False):
             raise ConfigurationError(f"{name} goes into {into.shown} whole, each time: say load=FullLoader().")
         into.check_source(name, source)
     if options.get("layout") is not None:
@@ -49,6 +50,12 @@ def check_destination(name: str, into: Destination | None, writer: Writer | None
         )
     if writer is not None and isinstance(into, ChecksWriter):
         into.check_writer(name, writer)
+
+
+def placed_destination(into: Destination, project: Path) -> Destination:
+    """The same; a folder's path begins at the project."""
+    within = getattr(into, "within", None)
+    return into if within is None else cast(Destination, within(project))
 
 
 def refuse_other_ledger(lake: Lake, store: Store, name: str) -> None:

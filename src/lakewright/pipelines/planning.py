@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from lakewright.errors import UnknownNameError
+from lakewright.pipelines.backfilling import backfill_cautions, going_back_notes
 from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.decide import Decider
 from lakewright.pipelines.definitions import Dataset
@@ -58,6 +59,7 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     ]
     warnings += [warning for name in names if (warning := load_warning(shop.graph[name])) is not None]
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
+    warnings += going_back_notes(shop, plans, shop.now())
     return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
 
 
@@ -72,7 +74,8 @@ def _news(shop: Workshop, dataset: Dataset) -> str:
 def plan_backfill(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish) -> Plan:
     """The plan of a backfill, which takes nothing new."""
     plans, read_from = _decide(shop, uppers, names, wish)
-    return Plan(tuple(plans), wish.run_time, wish.notes, read_from)
+    warnings = (*wish.notes, *backfill_cautions(shop, plans, shop.now()))
+    return Plan(tuple(plans), wish.run_time, warnings, read_from)
 
 
 def _decide(

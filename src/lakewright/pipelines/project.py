@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError
 from lakewright.lake.lake import Lake
-from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, LATE_ROWS
 from lakewright.model.arrivals import JsonValue
 from lakewright.model.runs import Reason, Run
 from lakewright.model.times import Interval, parse_time, utc_now
@@ -22,22 +22,34 @@ from lakewright.model.triggers import Event
 from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
 from lakewright.pipelines.code import code_hash
+from lakewright.pipelines.corrections import settle_corrections
+from lakewright.pipelines.dead_letters import LetterCount, Selection, count_letters, retire_letters, select_letters
 from lakewright.pipelines.decide import Decider, Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
-from lakewright.pipelines.harvest import FOREIGN, notice
+from lakewright.pipelines.harvest import FOREIGN, notice, refuse_forgotten
 from lakewright.pipelines.keeper import keep
+from lakewright.pipelines.letter_policies import keep_letters_short, keeps_letters_short
 from lakewright.pipelines.listen import ListenSummary, listen, replay_event
 from lakewright.pipelines.loading import let_functions_travel, load_pipelines
 from lakewright.pipelines.maintain import MaintenanceSummary, choose_tables, maintain_tables
 from lakewright.pipelines.marking import deliver
+from lakewright.pipelines.outside import placed_destination
 from lakewright.pipelines.planning import Plan, plan_backfill, plan_run
 from lakewright.pipelines.progress import Listener, Note, RunSummary
 from lakewright.pipelines.ready import Readiness, ask_readiness
 from lakewright.pipelines.rebuild import RebuildSummary, rebuild_store
 from lakewright.pipelines.recover import recover_dead_steps
 from lakewright.pipelines.repartition import RepartitionSummary, lay_out_anew
+from lakewright.pipelines.replay import (
+    ReplaySummary,
+    count_still_open,
+    live_slices,
+    plan_replay,
+    write_corrections,
+)
+from lakewright.pipelines.replay_records import Edits
 from lakewright.pipelines.replicas import placed_at
 from lakewright.pipelines.rollback import RollbackSummary, roll_back, undo_stale_restores
 from lakewright.pipelines.runner import Runner
@@ -56,7 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Project"]
 
-_VIEWS = {"dead_letters": DEAD_LETTERS, "late_rows": LATE_ROWS}
+_VIEWS = {"dead_letters": DEAD_LETTERS, "dead_letter_life": DEAD_LETTER_LIFE, "late_rows": LATE_ROWS}
 
 
 class Project:
@@ -106,7 +118,7 @@ class Project:
             lake.declare({d.name: d.layer for d in datasets})
             lake.declare({name: output.layer for d in datasets for name, output in d.outputs.items()})
         if self._share is None:  # a trial keeps everything in its own lake
-            outside = {d.name: d.into for d in datasets if d.into is not None}
+            outside = {d.name: placed_destination(d.into, self.folder) for d in datasets if d.into is not None}
             self.lake.send_outside(outside, self.settings.target.connections)
             self.lake.place({d.name: placed_at(d.location, self.folder) for d in datasets if d.location is not None})
         return graph
@@ -162,6 +174,7 @@ class Project:
         may learn of commits that others have made.
         """
         run_time = self._time(at)
+        refuse_forgotten(self.lake, self.store, self.graph.order)
         shop = self._shop(Run("plan", "plan", run_time), "plan")
         return plan_run(shop, self.uppers, self.graph.select(select), self._wish(run_time))
 
@@ -298,6 +311,7 @@ class Project:
         run_id: str | None = None,
     ) -> RunSummary:
         pipelines = {self.graph[name].pipeline: self.graph[name].settings.runs.queue for name in names}
+        refuse_forgotten(self.lake, self.store, self.graph.order)
         before = None if run_id is None else self.store.runs.get(run_id)
         attempt = 1 if before is None else before.attempt + 1
         run_id = run_id or new_run_id(self._now())
@@ -329,6 +343,8 @@ class Project:
                 ]
                 for name in undo_stale_restores(shop):
                     notes.append(Note(f"{name}: a restore by a process that had lost its lease was undone.", "warning"))
+                for name in (one for one in self.graph.datasets if self.graph[one].is_source):
+                    settle_corrections(shop, name)
                 lent, claimed = take_over(shop, self.uppers, names)
                 if self._share != 0:
                     index(shop, lent, names)
@@ -439,6 +455,61 @@ class Project:
         """Start a dead-lettered event's runs after all: pipeline -> run. Raises where one of them does not succeed."""
         return replay_event(self, event_id, trigger=trigger, listener=listener, now=self._now)
 
+    # Dead letters
+
+    def dead_letters(self, selection: Selection | None = None) -> DataFrame | None:
+        """The dead letters that are meant (without a selection: all that are open), with their state and history.
+
+        None where there never was one.
+        """
+        return select_letters(self._shop(Run("look", "look", self._now()), "look"), selection or Selection())
+
+    def count_dead_letters(self, *, since: str | date | datetime | None = None) -> list[LetterCount]:
+        """How many dead letters of each dataset and rule are open, corrected and retired, and new since a time."""
+        shop = self._shop(Run("look", "look", self._now()), "look")
+        return count_letters(shop, since=None if since is None else parse_time(since))
+
+    def replay_dead_letters(
+        self,
+        selection: Selection,
+        edits: Edits | None = None,
+        *,
+        at: str | date | datetime | None = None,
+        dry_run: bool = False,
+        out_of_order: bool = False,
+        listener: Listener = lambda event: None,
+        parallel: int | None = None,
+        wait_seconds: float = 0.0,
+    ) -> ReplaySummary:
+        """Put dead letters through the current code again, as they are or with ``edits``; their slices are made anew.
+
+        Only shows what would be touched with ``dry_run``.
+        """
+        if selection.dataset is None:
+            raise ConfigurationError("A replay needs to know whose dead letters are meant. Nothing was changed.")
+        dataset = self.graph[selection.dataset]
+        above = {self.graph.owners.get(given.dataset, given.dataset) for given in dataset.inputs}
+        pipelines = {dataset.pipeline, *(self.graph[name].pipeline for name in above if name in self.graph.datasets)}
+        with self._exclusive(sorted(pipelines)) as shop:
+            recover_dead_steps(shop)
+            for name in {dataset.name, *above} & self.graph.datasets.keys():
+                settle_corrections(shop, name)
+            summary, found = plan_replay(shop, selection, edits or Edits())
+            if dry_run or not summary.records:
+                return summary
+            write_corrections(shop, selection, summary, found, out_of_order=out_of_order)
+            wish = replace(self._wish(self._time(at)), again=live_slices(shop, summary.reach))
+        if names := [name for name in self.graph.order if summary.reach.slices.get(name)]:
+            summary.run = self._run(names, wish, "replay", listener, parallel, wait_seconds, take_new=False)
+        summary.still_open = count_still_open(shop, dataset.name, shop.run.run_id)
+        summary.corrected = summary.records - summary.still_open
+        return summary
+
+    def retire_dead_letters(self, selection: Selection, *, because: str) -> int:
+        """Close open dead letters that nobody will correct; how many there were."""
+        with self._exclusive([]) as shop:
+            return retire_letters(shop, selection, because=because)
+
     # Repairing
 
     def rollback(self, name: str, *, to: int | None = None, dry_run: bool = False) -> RollbackSummary:
@@ -467,14 +538,18 @@ class Project:
         """Join the small files of tables, and delete those that are no longer used; runs and streams go on beside it.
 
         The datasets that declare a policy (``maintenance=Compactor()``), or ``everything``, the lake's own tables too.
+        Dead letters that are older than their dataset keeps them are retired.
         """
         names = self.graph.select(select)
         run = Run(new_run_id(self._now()), "", self._now(), "manual")
         with keep(self.store, run, {}, now=self._now, interrupt=lambda: self._interrupt(run)) as keeper:
             borrow(self.graph, self.lake, self.uppers, self.store)
             shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
-            chosen = choose_tables(shop, names, selected=bool(select), everything=everything)
-            return maintain_tables(shop, chosen, dry_run=dry_run, vacuum=vacuum)
+            or_none = keeps_letters_short(self.graph, names)
+            chosen = choose_tables(shop, names, selected=bool(select), everything=everything, or_none=or_none)
+            summary = maintain_tables(shop, chosen, dry_run=dry_run, vacuum=vacuum)
+            summary.outcomes += keep_letters_short(shop, names, dry_run=dry_run)
+            return summary
 
     def forget_arrival(self, name: str, number: int) -> None:
         """Give up a recorded arrival that can no longer be read: it counts as settled, without rows."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from lakewright.lake.corrections import corrections_of
 from lakewright.lake.lake import Lake
 from lakewright.lake.windows import load_window
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.model.streams import Generation
+from lakewright.pipelines.corrections import settle_corrections
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.settle import complete_receipt
@@ -66,6 +68,8 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
         elif name in shop.graph.datasets and shop.graph[name].is_source:
             shop.store.arrivals.forget(name)
             summary.arrivals += _arrivals(shop.graph, shop.lake, shop.store, name)
+        shop.store.receipts.forget(corrections_of(name))
+        settle_corrections(shop, name)
     for name in shop.graph.owners:
         first = shop.store.receipts.get(name, 0)
         if first is not None and name not in shop.lake.borrowed:

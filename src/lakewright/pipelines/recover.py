@@ -9,17 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakewright.lake.corrections import corrections_of
 from lakewright.lake.side_tables import DEAD_LETTERS, rows_per_rule
-from lakewright.model.identity import Identity
+from lakewright.model.identity import RESTORE_PART, Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of
+from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
+from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.marking import change_notices, set_flag
 from lakewright.pipelines.settle import (
-    UNREADABLE,
     complete_receipt,
+    counters_of_arrival,
     not_preserved,
     put_back,
     set_unusable_aside,
@@ -29,7 +33,7 @@ from lakewright.store import Grant, StepRecord
 if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
-__all__ = ["recover_attempt", "recover_dead_steps"]
+__all__ = ["recover_attempt", "recover_dead_steps", "restored_version"]
 
 
 def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
@@ -81,6 +85,7 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
         return _settle_stream(shop, dataset, step)
     private, public = _found(shop, dataset, step)
     notices = [one for receipt in public for one in change_notices(shop, dataset, receipt, step.reason)]
+    notices += [one for receipt in public for one in filter_warnings(shop.store, dataset, receipt)]
     with shop.store.transaction() as conn:
         shop.store.receipts.add([*private, *public], conn=conn)
         shop.store.findings.add(notices, run_id=None, now=shop.now(), conn=conn)
@@ -120,6 +125,7 @@ def restored_version(commit: Commit) -> int:
 def _found(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[tuple[Receipt, ...], tuple[Receipt, ...]]:
     """The receipts of a dead step, read from the logs: of its private outputs, and of the public one, if any."""
     commits: dict[str, Commit] = {}
+    went_back: list[Receipt] = []
     for output in step.outputs:
         part = "main" if output == dataset.name else output
         log = shop.lake.log(output)
@@ -128,14 +134,19 @@ def _found(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[tuple[Re
             identity = Identity.from_json(commit.metadata)
             if identity is not None and _is_of(identity, step, part):
                 commits[output] = commit
+            elif identity is not None and _is_of(identity, step, RESTORE_PART):
+                went_back.append(receipt_of(output, commit, recovered=True))
     public = commits.pop(dataset.name, None)
-    private = tuple(receipt_of(name, commit, recovered=True) for name, commit in commits.items())
+    private = (*went_back, *(receipt_of(name, commit, recovered=True) for name, commit in commits.items()))
     if public is None:
         return private, ()
     found = Identity.from_json(public.metadata)
     assert found is not None
     if found.kind == "restore":
         return private, (receipt_of(dataset.name, public, recovered=True),)
+    if dataset.replica is not None:  # committed, but nobody has proven it: it is copied once more
+        shop.store.receipts.add([receipt_of(dataset.name, public, kind="maintenance")])
+        return private, ()
     recount = _recount_source if dataset.is_source else _recount
     counters = recount(shop, dataset, found, public)
     if not_preserved(dataset, counters) is not None:
@@ -148,10 +159,14 @@ def _found(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[tuple[Re
 
 
 def _recount_source(shop: Workshop, dataset: Dataset, identity: Identity, public: Commit) -> Counters:
+    if dataset.into is not None:  # past the lake, as it is: nothing of it is judged
+        return Counters(read=public.rows, written=public.rows)
     # The rows without a usable time may not have been told yet: telling them again replaces them.
     anew = replace(identity, number=shop.store.leases.draw(dataset.name))
+    number = Slice.parse(identity.slice_id).number
+    follow_arrival(shop, dataset, anew, public.version, shop.store.arrivals.get(dataset.name, number))
     rejected = set_unusable_aside(shop, dataset, anew, public)
-    return Counters(read=public.rows, rejected=rejected, written=public.rows, corrupt=rejected.get(UNREADABLE, 0))
+    return counters_of_arrival(public, rejected)
 
 
 def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commit) -> Counters:
@@ -168,16 +183,20 @@ def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commi
             rejected = by_input.get(driving, {})
     read = _rows_read(shop, dataset, Slice.parse(identity.slice_id), identity)
     guarded = any(guard for given in dataset.inputs for guard in given.guards)
+    filtered = identity.filtered
+    removed = 0 if filtered is None else filtered.rows
     duplicates = None
-    if dataset.rows == "preserve" and guarded and read is not None and public.rows is not None:
-        duplicates = read - sum(rejected.values()) - public.rows
-    return Counters(
+    if dataset.rows == "preserve" and guarded and None not in (read, removed, public.rows):
+        duplicates = (read or 0) - sum(rejected.values()) - (removed or 0) - (public.rows or 0)
+    counters = Counters(
         read=read,
         rejected=rejected,
         duplicates=duplicates,
         written=public.rows,
         deleted=public.metrics.get("numDeletedRows"),
+        filtered=filtered,
     )
+    return with_lateness(counters, identity)
 
 
 def _rows_read(shop: Workshop, dataset: Dataset, slice_: Slice, identity: Identity) -> int | None:
@@ -188,7 +207,12 @@ def _rows_read(shop: Workshop, dataset: Dataset, slice_: Slice, identity: Identi
     if grid not in (slice_.grid, "hour") or grid is None:
         return None
     first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
-    return shop.store.receipts.rows_between(driving.dataset, first, end, upto=identity.inputs[driving.dataset])
+    rows = shop.store.receipts.rows_between(driving.dataset, first, end, upto=identity.inputs[driving.dataset])
+    corrections = identity.inputs.get(corrections_of(driving.dataset))
+    if corrections is None or rows is None:
+        return rows
+    changed = correction_rows(shop.store, shop.graph[driving.dataset], slice_, grid, corrections)
+    return None if changed is None else rows + changed[0]
 
 
 def _is_of(identity: Identity, step: StepRecord, part: str) -> bool:

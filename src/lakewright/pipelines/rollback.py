@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import failpoint
+from lakewright.lake.corrections import corrections_of
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.outside import ShowsEarlier
 from lakewright.model.receipts import Commit, Receipt
 from lakewright.model.slices import WHOLE
+from lakewright.pipelines.corrections import pinned_corrections
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin, receipt_of
 from lakewright.pipelines.marking import rollback_notices, settle_flags, withdraw_all
@@ -155,6 +157,9 @@ def _pin_inputs(current: Attempt) -> None:
         version = pin(current.shop.lake, current.shop.store, given.dataset)
         if version is not None:
             current.inputs[given.dataset] = version
+        corrections = pinned_corrections(current.shop.lake, current.shop.store, given.dataset)
+        if corrections is not None:
+            current.inputs[corrections_of(given.dataset)] = corrections
 
 
 def _private_versions(shop: Workshop, dataset: Dataset, log: Log, target: int) -> list[tuple[str, int]]:

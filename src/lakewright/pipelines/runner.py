@@ -19,7 +19,6 @@ from typing import Any, Literal
 from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed
 from lakewright.lake.delta_errors import explain_lost_java, explain_lost_server, first_words, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
-from lakewright.model.references import Previous
 from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.capture import capture_late_rows
@@ -59,6 +58,7 @@ class _Node:
     waits_for: set[str]
     queue: list[SliceState] = field(default_factory=list)
     running: int = 0
+    turn: int = 0
     failed: bool = False
     made: int = 0
 
@@ -67,10 +67,10 @@ class _Node:
         """Whether its slices must be made one at a time."""
         writer = self.dataset.writer
         apart = writer is None or writer.replaces_slice
-        chained = any(isinstance(given.reference, Previous) for given in self.dataset.inputs)
         load = self.dataset.load
         by_turns = self.dataset.is_source and not (load is not None and load.apart)
-        return by_turns or not apart or chained or self.dataset.settings.runs.depends_on_past
+        follows = self.dataset.chained or self.dataset.judged_in_order or self.dataset.settings.runs.depends_on_past
+        return by_turns or not apart or follows
 
 
 class Runner:
@@ -151,6 +151,13 @@ class Runner:
         if (node.failed and node.in_order) or self._stop.is_set():
             node.queue.clear()
         while node.queue and not (node.in_order and node.running):
+            if node.queue[0].turn != node.turn:
+                if node.running:
+                    break
+                if node.failed:  # what comes now would be made of what did not succeed
+                    node.queue.clear()
+                    break
+                node.turn = node.queue[0].turn
             state = node.queue.pop(0)
             node.running += 1
             futures[pool.submit(self._make, node.dataset, state)] = (node, state)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakewright.errors import TargetError
 from lakewright.failpoints import failpoint
+from lakewright.lake.corrections import read_corrections, without_corrected
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
 from lakewright.model.columns import RAW_COLUMN, business_columns
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit, Counters, Receipt
 from lakewright.model.slices import ANY_CELL, EVENT_COLUMN, Slice
 from lakewright.model.times import cell_interval
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ __all__ = [
     "NO_VALUE",
     "UNREADABLE",
     "complete_receipt",
+    "counters_of_arrival",
     "not_preserved",
     "put_back",
     "set_unusable_aside",
@@ -45,6 +49,8 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
     rows = shop.lake.read(dataset.name, version=commit.version, system_columns=True).where(
         f"{slice_.predicate()} AND {EVENT_COLUMN} IS NULL"
     )
+    if (corrections := read_corrections(shop.lake, dataset.name) if dataset.is_source else None) is not None:
+        rows = without_corrected(rows, corrections)
     reason = F.lit(NO_EVENT_TIME)
     if RAW_COLUMN in rows.columns:  # a step that follows a stream has rows, not records
         raw = F.col(RAW_COLUMN)
@@ -64,14 +70,27 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
     return rows_per_rule(shop.lake, DEAD_LETTERS, side.version).get(dataset.name, {})
 
 
+def counters_of_arrival(commit: Commit, rejected: Mapping[str, int]) -> Counters:
+    """The account of an arrival: of the rows without a usable time, those that are not told are corrected."""
+    unusable = commit.touched.get(None, Change()).added
+    corrected = 0 if unusable is None else unusable - sum(rejected.values())
+    return Counters(
+        read=commit.rows,
+        rejected=rejected,
+        corrected=corrected or None,
+        written=commit.rows,
+        corrupt=rejected.get(UNREADABLE, 0),
+    )
+
+
 def complete_receipt(receipt: Receipt, dataset: Dataset, slice_: Slice, shop: Workshop) -> Receipt:
     """Add what follows from the declaration: touched cells of a merged table, and since when a history differs."""
     touched = receipt.touched
     if slice_.kind == "event" and dataset.writer is not None and not dataset.writer.replaces_slice:
         touched = {slice_.value: Change(added=None, removed=None)}
-    valid_from = None
+    valid_from = receipt.valid_from
     follows = shop.graph.slicing[dataset.name].follows
-    if dataset.valid_from is not None and slice_.kind == "arrival" and follows is not None:
+    if valid_from is None and dataset.valid_from is not None and slice_.kind == "arrival" and follows is not None:
         arrived = shop.store.receipts.live(follows, slice_.id)
         cells = [] if arrived is None else [c for c in arrived.touched if c is not None and c != ANY_CELL]
         valid_from = cell_interval(min(cells)).start if cells else None
@@ -82,9 +101,16 @@ def not_preserved(dataset: Dataset, counters: Counters) -> int | None:
     """How many rows a step that declares ``rows="preserve"`` should have made, where it made another number."""
     if dataset.rows != "preserve" or counters.read is None or counters.written is None:
         return None
-    expected = counters.read - counters.rejected_rows
-    wrong = counters.written > expected if counters.duplicates is not None else counters.written != expected
+    expected = counters.read - counters.rejected_rows - counters.filtered_rows - (counters.held or 0)
+    some_go_uncounted = counters.duplicates is not None or not _counts_filters(dataset, counters)
+    wrong = counters.written > expected if some_go_uncounted else counters.written != expected
     return expected if wrong else None
+
+
+def _counts_filters(dataset: Dataset, counters: Counters) -> bool:
+    """Whether every row that a filter removed was counted."""
+    filters = any(isinstance(guard, FilterInterceptor) for given in dataset.inputs for guard in given.guards)
+    return not filters or (counters.filtered is not None and counters.filtered.rows is not None)
 
 
 def put_back(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> Commit | None:

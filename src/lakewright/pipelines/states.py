@@ -21,6 +21,7 @@ Status = Literal[
     "outdated",
     "held",
     "waiting",
+    "revisit",
     "again",
     "backfill",
     "rolled back",
@@ -39,6 +40,8 @@ class SliceState:
     make: bool = True
     cure: str | None = None
     """For one that the run refuses to make: what to do about it."""
+    turn: int = 0
+    """Slices of a later turn are begun when all of the turns before it have succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,9 @@ class DatasetPlan:
 
     @property
     def to_make(self) -> tuple[SliceState, ...]:
-        return tuple(state for state in self.states if state.make)
+        """In the order in which they are begun."""
+        making = (state for state in self.states if state.make)
+        return tuple(sorted(making, key=lambda state: (state.turn, state.slice)))
 
     @property
     def fresh(self) -> int:

@@ -52,7 +52,8 @@ def read_status(store: Store, now: datetime) -> Status:
 def _datasets(store: Store) -> list[DatasetStatus]:
     receipts, steps, slices = store.receipts.newest(), store.steps.newest(), store.receipts.count_live()
     found = []
-    for name in sorted({*receipts, *(name for name in steps if not name.startswith("source:"))}):
+    known = {*receipts, *(name for name in steps if not name.startswith("source:"))}
+    for name in sorted(name for name in known if not name.startswith("_lakewright/")):
         newest, step = receipts.get(name), steps.get(name)
         ended = "ok" if step is None or step.state == "recovered" else step.state
         found.append(

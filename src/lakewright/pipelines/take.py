@@ -23,6 +23,7 @@ from lakewright.model.protocols import Found, LoadContext, SourceContext
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, Slice
 from lakewright.model.sql import text_literal
+from lakewright.pipelines.corrections import follow_arrival
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import with_event_cell
@@ -30,7 +31,7 @@ from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
-from lakewright.pipelines.settle import UNREADABLE, set_unusable_aside
+from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
 from lakewright.pipelines.triggers import named_files, takes_named_files
 from lakewright.pipelines.wishes import newest_load
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
@@ -113,16 +114,17 @@ def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt
         if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
             return made
         if dataset.into is not None:
-            return current.finish((_copy(current, arrival),), arrival=arrival.number)
+            # A trial keeps everything in its own lake: what goes past it is left where it is.
+            copied = (_copy(current, arrival),) if dataset.name in shop.lake.outside else ()
+            return current.finish(copied, arrival=arrival.number)
         frame = _read(current, arrival)
         if dataset.load is not None:
             dataset.load.judge(frame, _load_context(current))
         commit = _write(current, arrival, frame)
         failpoint("published")
+        follow_arrival(shop, dataset, current.identity(), commit.version, arrival)
         rejected = set_unusable_aside(shop, dataset, current.identity(), commit)
-        counters = Counters(
-            read=commit.rows, rejected=rejected, written=commit.rows, corrupt=rejected.get(UNREADABLE, 0)
-        )
+        counters = counters_of_arrival(commit, rejected)
         return current.finish((receipt_of(dataset.name, commit, counters=counters),), arrival=arrival.number)
 
 

@@ -12,7 +12,7 @@ from lakewright.errors import LeaseHeldError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS
-from lakewright.model.arrivals import Window
+from lakewright.model.arrivals import JsonValue, Window
 from lakewright.model.connections import Connections
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
@@ -131,9 +131,11 @@ class Attempt:
     inputs: dict[str, int] = field(default_factory=dict)
     origin: Window | None = None
     """Of a stream of a source: what that source is, which every micro-batch tells in its commit."""
+    told: dict[str, JsonValue] = field(default_factory=dict)
+    """What guards found out before the write: it travels in each commit of the attempt."""
 
     def identity(self, **details: object) -> Identity:
-        """Who writes: complete once the inputs are pinned."""
+        """Who writes: complete once the inputs are pinned, and judged."""
         return Identity(
             dataset=self.dataset.name,
             slice_id=self.slice.id,
@@ -143,7 +145,7 @@ class Attempt:
             inputs=dict(self.inputs),
             code=self.shop.codes.get(self.dataset.name),
             run_time=self.shop.run.time.isoformat(),
-            details=details,  # type: ignore[arg-type]
+            details={**self.told, **details},  # type: ignore[dict-item]
         )
 
     def still_mine(self) -> bool:

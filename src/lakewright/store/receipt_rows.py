@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, Select, insert, select
 
 from lakewright.model.arrivals import JsonValue
-from lakewright.model.receipts import STALING_KINDS, Change, Counters, Receipt
+from lakewright.model.receipts import STALING_KINDS, Change, Counters, Filtered, Receipt
 from lakewright.store.tables import receipt_inputs, receipts, touched
 
-__all__ = ["NO_CELL", "insert_receipts", "load_receipts"]
+__all__ = ["NO_CELL", "insert_receipts", "known_counters", "load_receipts"]
 
 NO_CELL = ""
 """How the cell of rows without a usable time is stored: a key cannot be NULL."""
@@ -48,7 +48,7 @@ def _row(receipt: Receipt) -> dict[str, object]:
         "attempt": receipt.attempt,
         "rows": receipt.rows,
         "bytes": receipt.bytes,
-        "counters": _known(receipt.counters),
+        "counters": known_counters(receipt.counters),
         "code": receipt.code,
         "state": "live",
         "valid_from": receipt.valid_from,
@@ -56,7 +56,8 @@ def _row(receipt: Receipt) -> dict[str, object]:
     }
 
 
-def _known(counters: Counters) -> dict[str, JsonValue]:
+def known_counters(counters: Counters) -> dict[str, JsonValue]:
+    """Counters as they are stored: those that are known."""
     return {name: value for name, value in asdict(counters).items() if value is not None and value != {}}
 
 
@@ -106,4 +107,9 @@ def _gathered(pairs: Iterable[tuple[int, tuple[Any, Any]]]) -> dict[int, dict[An
 
 def _receipt(row: Any, inputs: dict[str, int], cells: dict[str | None, Change]) -> Receipt:
     plain = {name: value for name, value in row.items() if name not in ("receipt_id", "counters")}
-    return Receipt(**plain, counters=Counters(**row["counters"]), inputs=inputs, touched=cells)
+    return Receipt(**plain, counters=_counters(dict(row["counters"])), inputs=inputs, touched=cells)
+
+
+def _counters(known: dict[str, Any]) -> Counters:
+    filtered = known.pop("filtered", None)
+    return Counters(**known, filtered=None if filtered is None else Filtered(**filtered))

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Select, bindparam, delete, func, insert, select, update
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.receipts import STALING_KINDS, Receipt, ReceiptKind
+from lakewright.model.receipts import STALING_KINDS, Counters, Receipt, ReceiptKind
 from lakewright.store import holds, staleness
 from lakewright.store.dialect import reading, writing
 from lakewright.store.holds import HeldSlice
-from lakewright.store.receipt_rows import insert_receipts, load_receipts
+from lakewright.store.receipt_rows import insert_receipts, known_counters, load_receipts
 from lakewright.store.settling import settle
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.tables import held, receipt_inputs, receipts, rollbacks, touched
@@ -87,6 +87,12 @@ class Receipts:
             c.execute(delete(rollbacks).where(same))
             c.execute(insert(rollbacks).values(dataset=dataset, version=restored_to, target=above_version))
             settle(c, dataset)
+
+    def recount(self, dataset: str, version: int, counters: Counters, conn: Connection | None = None) -> None:
+        """Let a receipt tell other counters: of what it had set aside, some was corrected since."""
+        mine = (receipts.c.dataset == dataset) & (receipts.c.version == version)
+        with writing(self._engine, conn) as c:
+            c.execute(update(receipts).where(mine).values(counters=known_counters(counters)))
 
     def forget(self, dataset: str, conn: Connection | None = None) -> None:
         """Drop everything known of a dataset's commits, for a rebuild; its held slices stay."""

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.patterns.delta import rows
+from tests.patterns.error_management.streams import land_batches, run_to_end, state_of, stream_of
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.patterns.error_management.windowed_deduplicator import WindowedDeduplicator, drop_repeats
+from lakewright.model.protocols import GuardContext
+from lakewright.model.runs import Run
+from lakewright.model.slices import WHOLE
+from lakewright.patterns.error_management.windowed_deduplicator import (
+    WindowedDeduplicator,
+    drop_repeats,
+    drop_repeats_on_stream,
+    split_repeats,
+)
 
 SCHEMA = "visit string, page string, at int"
 TRIPLE = [("v1", "/b", 2), ("v1", "/a", 1), ("v1", "/c", 3), ("v2", "/a", None), ("v2", "/z", 1)]
@@ -22,6 +34,10 @@ def test_of_three_visits_the_newest_or_the_oldest_is_kept(spark: SparkSession) -
     oldest = drop_repeats(visits.where("at IS NOT NULL"), keys=["visit"], order_by=["at"])
     assert rows(newest) == [("v1", "/c", 3), ("v2", "/z", 1)]
     assert rows(oldest) == [("v1", "/a", 1), ("v2", "/z", 1)]
+    # The best of them: by one column downwards, then by another; a row of which the order is unknown never wins.
+    best = split_repeats(visits, keys=["visit"], order_by=["at desc", "page"])
+    assert rows(best.kept) == [("v1", "/c", 3), ("v2", "/z", 1)]
+    assert rows(best.repeats) == [("v1", "/a", 1), ("v1", "/b", 2), ("v2", "/a", None)]
 
 
 @pytest.mark.shows("03.windowed-deduplicator", 2)
@@ -32,6 +48,8 @@ def test_a_visit_of_yesterday_is_dropped_only_with_the_wider_scope(spark: SparkS
     wider = drop_repeats(today, keys=["visit"], known=yesterday.withColumn("more", yesterday.at))
     assert rows(wider) == [("v2", "/a", 2), (None, "/a", 3)]
     assert wider.columns == today.columns
+    split = split_repeats(today, keys=["visit"], known=yesterday)
+    assert (rows(split.kept), rows(split.repeats)) == (rows(wider), [("v1", "/a", 1)])
 
 
 VISIT = st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from("xy"), st.none() | st.integers(0, 2))
@@ -63,12 +81,98 @@ def test_a_key_of_two_columns_with_one_missing_is_no_key(spark: SparkSession) ->
     assert len(rows(drop_repeats(visits, keys=["visit", "page"]))) == 3
 
 
+@pytest.mark.shows("03.windowed-deduplicator", 8)
+def test_rows_without_a_key_are_kept_or_set_aside_as_the_guard_says(spark: SparkSession) -> None:
+    visits = spark.createDataFrame([("v1", "/a", 1), ("v1", "/a", 1), (None, "/a", 1), (None, "/a", 1)], SCHEMA)
+    context = GuardContext("clean", "raw", WHOLE, Run("r", "p", datetime(2026, 1, 5, tzinfo=UTC)))
+    kept = WindowedDeduplicator(keys=["visit"]).on_batch(visits, context)
+    assert kept.side is None
+    assert rows(kept.kept) == [("v1", "/a", 1), (None, "/a", 1), (None, "/a", 1)]
+    for dropped in ("count", "keep"):
+        guard = WindowedDeduplicator(keys=["visit"], nulls="set aside", dropped=dropped)  # type: ignore[arg-type]
+        guarded = guard.on_batch(visits, context)
+        assert guarded.side is not None
+        assert rows(guarded.kept) == [("v1", "/a", 1)]
+        assert (guarded.judged or visits).where(guarded.side.broken).count() == 2
+
+
 def test_missing_columns_and_wrong_options_are_refused(spark: SparkSession) -> None:
     visits = spark.createDataFrame(TRIPLE, SCHEMA)
     with pytest.raises(MissingColumnsError, match="Did you mean 'visit' for 'visitt'"):
         drop_repeats(visits, keys=["visitt"])
     with pytest.raises(MissingColumnsError, match="known"):
         drop_repeats(visits, keys=["visit"], known=visits.drop("visit"))
-    for options in ({"keys": "visit"}, {"keys": []}, {"keys": ["v"], "order_by": "at"}, {"keys": ["v"], "keep": "any"}):
+    wrong: list[dict[str, object]] = [{"keys": "visit"}, {"keys": []}, {"keys": ["v"], "order_by": "at"}]
+    wrong += [{"keys": ["v"], option: "any"} for option in ("keep", "nulls", "dropped", "window")]
+    for options in wrong:
         with pytest.raises(ConfigurationError):
             WindowedDeduplicator(**options)  # type: ignore[arg-type]
+
+
+def seen(visit: str | None, minute: int, hour: int = 10) -> dict[str, object]:
+    return {"visit": visit, "at": f"2026-01-05T{hour + minute // 60:02d}:{minute % 60:02d}:00Z"}
+
+
+@pytest.mark.shows("03.windowed-deduplicator", 3, 4, 6)
+def test_a_stream_remembers_keys_for_the_window_also_over_a_restart_and_its_state_has_a_bound(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    landing, out = tmp_path / "landing", tmp_path / "out"
+    frame = stream_of(spark, landing, "visit string, at timestamp")
+    unique = drop_repeats_on_stream(frame, keys=["visit"], event_time="at", window="10 minutes")
+
+    def run() -> list[dict[str, object]]:
+        return run_to_end(unique, tmp_path / "checkpoint", into=out)
+
+    def there() -> list[tuple[str | None, str]]:
+        found = spark.read.format("delta").load(str(out)).selectExpr("visit", "date_format(at, 'HH:mm')")
+        return sorted(((row[0], row[1]) for row in found.collect()), key=str)
+
+    land_batches(landing, [[seen("a", 0)], [seen("a", 5), seen("b", 6)], [seen("c", 30)]])
+    first = run()
+    assert sum(state_of(first, "numDroppedDuplicateRows")) == 1
+    # The process that read `c` is gone; the next one still knows its key. `a` at 10:07 lies behind the watermark, and
+    # is dropped, whatever it is; at 10:40 its window has passed, and the repeat is missed. Without a key both stay.
+    land_batches(landing, [[seen("c", 31)], [seen("a", 7)], [seen("a", 40)], [seen(None, 41), seen(None, 41)]])
+    second = run()
+    assert there() == [("a", "10:00"), ("a", "10:40"), ("b", "10:06"), ("c", "10:30"), (None, "10:41"), (None, "10:41")]
+    assert sum(state_of(second, "numDroppedDuplicateRows")) == 1
+    assert sum(state_of(second, "numRowsDroppedByWatermark")) == 1
+
+    land_batches(landing, [[seen(f"v{minute}", minute)] for minute in range(45, 105, 5)])
+    sizes = state_of(run(), "numRowsTotal")
+    assert len(sizes) >= 12
+    assert max(sizes[-6:]) <= max(sizes[:6]) <= 5
+
+
+def test_with_the_time_in_the_key_another_time_is_another_row(spark: SparkSession, tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    frame = stream_of(spark, landing, "visit string, at timestamp")
+    unique = drop_repeats_on_stream(frame, keys=["visit"], event_time="at", window="10 minutes", time_in_key=True)
+    land_batches(landing, [[seen("a", 0), seen("a", 0)], [seen("a", 0), seen("a", 5)]])
+    told = run_to_end(unique, tmp_path / "checkpoint", into=tmp_path / "out")
+    assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 2
+    assert sum(state_of(told, "numDroppedDuplicateRows")) == 2
+
+
+@pytest.mark.shows("03.windowed-deduplicator", 8)
+def test_what_a_stream_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    land_batches(tmp_path / "landing", [[seen("a", 0)]])
+    frame = stream_of(spark, tmp_path / "landing", "visit string, at timestamp, text string")
+    options = {"keys": ["visit"], "event_time": "at", "window": "10 minutes"}
+    with pytest.raises(MissingColumnsError, match="Did you mean 'visit' for 'visitt'"):
+        drop_repeats_on_stream(frame, **{**options, "keys": ["visitt"]})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="is string, and a watermark needs a timestamp"):
+        drop_repeats_on_stream(frame, **{**options, "event_time": "text"})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="longer than nothing"):
+        drop_repeats_on_stream(frame, **{**options, "window": "0 days"})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="no stream"):
+        drop_repeats_on_stream(spark.range(1), **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="remembered for ever"):
+        WindowedDeduplicator(keys=["visit"]).check_stream("at")
+    with pytest.raises(ConfigurationError, match="forgets keys by event time"):
+        WindowedDeduplicator(keys=["visit"], window="1 day").check_stream(None)
+    with pytest.raises(ConfigurationError, match="keeps the first that comes"):
+        WindowedDeduplicator(keys=["visit"], window="1 day", keep="last").check_stream("at")
+    with pytest.raises(ConfigurationError, match="cannot be kept"):
+        WindowedDeduplicator(keys=["visit"], window="1 day", dropped="keep").check_stream("at")

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.patterns.delta import live_files, rows, table, version
 
-from lakewright.errors import ConfigurationError, InputError, TargetError
+from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, TargetError
 from lakewright.patterns.idempotency.data_overwrite import (
     DataOverwrite,
     current_files,
@@ -187,6 +187,23 @@ def test_an_empty_input_is_refused_and_the_data_kept(spark: SparkSession, two_da
     assert (table(spark, two_days), version(two_days)) == (before, at)
     overwrite_slice(visits(spark, ("v", "d")).limit(0), two_days, where=DAY, empty="allow")
     assert table(spark, two_days) == [("v1", "2026-01-01")]
+
+
+def test_the_days_that_a_feed_brings_are_replaced_without_naming_them(spark: SparkSession, lake_folder: Path) -> None:
+    path, schema = str(lake_folder / "visits"), "day string, page string"
+    loaded = spark.createDataFrame([("d1", "/a"), ("d1", "/b"), ("d2", "/a")], schema)
+    overwrite_slice(loaded, path, using=["day"])
+    again = spark.createDataFrame([("d1", "/c"), ("d3", "/a")], schema)
+    with pytest.raises(ConfigurationError, match="deletion vectors"):
+        overwrite_slice(again, path, using=["day"])
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    for _ in range(2):
+        overwrite_slice(again, path, using=["day"])
+        assert table(spark, path) == [("d1", "/c"), ("d2", "/a"), ("d3", "/a")]
+    with pytest.raises(MissingColumnsError, match="Did you mean 'day'"):
+        overwrite_slice(again, path, using=["dy"])
+    with pytest.raises(ConfigurationError, match="not both"):
+        overwrite_slice(again, path, using=["day"], where="day = 'd1'")
 
 
 def test_a_wrong_option_is_refused_before_spark_is_needed() -> None:

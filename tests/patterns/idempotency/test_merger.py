@@ -118,6 +118,10 @@ def test_a_column_that_the_table_lacks_is_refused(spark: SparkSession, path: str
     # A flag that the table never had is applied and not stored.
     merge_changes(flagged(spark, ("phone", "X1", True)), path, keys=["type"], deleted="is_deleted")
     assert table(spark, path) == []
+    # The other choice: it is added, and a flag is still none of the table's columns.
+    merge_changes(wider.selectExpr("*", "false AS gone"), path, keys=["type"], deleted="gone", new_columns="add")
+    assert spark.read.format("delta").load(path).columns == ["type", "name", "price"]
+    assert table(spark, path) == [("phone", "X2", 3)]
 
 
 def test_the_last_change_by_sequence_counts(spark: SparkSession, path: str) -> None:

@@ -12,6 +12,7 @@ Consequences:
     - Error-safe functions (``try_cast``) hide an error as NULL: ``survives`` makes a rule that compares input and
       output.
     - Sessions and order suffer while rows lie aside: a replay lists the slices that it touches.
+    - A user's function that raises fails the whole batch: ``tolerant`` makes it a rule that sets the one row aside.
 """
 
 from __future__ import annotations
@@ -25,11 +26,21 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from lakewright.errors import ConfigurationError
 from lakewright.model.columns import business_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
+from lakewright.model.times import parse_duration
+from lakewright.patterns.error_management.tolerant_function import FunctionRule
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DeadLetter", "DeadLetterSplit", "Rule", "split_dead_letters", "survives"]
+__all__ = ["MARKS", "DeadLetter", "DeadLetterSplit", "Rule", "mark_replayed", "split_dead_letters", "survives"]
+
+_MARKED_BY = {
+    "replay_job": ("_lw_replay_job", "STRING"),
+    "replay_version": ("_lw_replay_version", "STRING"),
+    "replayed_at": ("_lw_replayed_at", "TIMESTAMP"),
+}
+MARKS = ("was_dead_lettered", *_MARKED_BY)
+"""The columns that ``mark=True`` adds."""
 
 Rule: TypeAlias = "str | Column | Callable[[], Column]"
 """A condition that a good row fulfils: SQL text, a column, or (in a project file, where no session runs yet) a
@@ -53,20 +64,32 @@ class DeadLetter:
     that the rules read: judging then reads no others, and the whole row stays in the input. ``record="whole"`` copies
     all columns, which costs a second pass over all of them; ``record="identity"`` copies none. Where the input is not
     bronze, nothing but the row itself tells it, and all columns are copied.
+
+    ``warn_above`` and ``warn_above_rows`` are lower limits that only tell people. With ``mark`` the step sees whether a
+    row was a dead letter and came back (``was_dead_lettered``, ``replay_job``, ``replay_version``, ``replayed_at``).
+    Letters that are open for longer than ``keep`` are retired by `lakewright maintain`, and closed ones forgotten.
     """
 
     rules: Mapping[str, Rule]
     stop_above: float | None = None
     stop_above_rows: int | None = None
     record: Literal["rules", "whole", "identity"] = "rules"
+    warn_above: float | None = None
+    warn_above_rows: int | None = None
+    mark: bool = False
+    keep: str | None = None
 
     def __post_init__(self) -> None:
         if not self.rules:
             raise ConfigurationError("Dead-Letter: 'rules' is empty. Name at least one rule.")
-        if self.stop_above is not None and not 0 <= self.stop_above <= 1:
-            raise ConfigurationError(f"Dead-Letter: stop_above is a share from 0 to 1, not {self.stop_above}.")
-        if self.stop_above_rows is not None and self.stop_above_rows < 0:
-            raise ConfigurationError(f"Dead-Letter: stop_above_rows is 0 or more, not {self.stop_above_rows}.")
+        for option in ("stop_above", "warn_above"):
+            share, rows = getattr(self, option), getattr(self, f"{option}_rows")
+            if share is not None and not 0 <= share <= 1:
+                raise ConfigurationError(f"Dead-Letter: {option} is a share from 0 to 1, not {share}.")
+            if rows is not None and rows < 0:
+                raise ConfigurationError(f"Dead-Letter: {option}_rows is 0 or more, not {rows}.")
+        if self.keep is not None:
+            parse_duration(self.keep)
         if self.record not in ("rules", "whole", "identity"):
             raise ConfigurationError(f"Dead-Letter: record is 'rules', 'whole' or 'identity', not {self.record!r}.")
         for name in self.rules:
@@ -81,8 +104,10 @@ class DeadLetter:
             keep=self._keep(business_columns(frame.columns), told=bool(ctx.record_columns)),
             stop_above=self.stop_above,
             stop_above_rows=self.stop_above_rows,
+            error=_errors(self.rules),
         )
-        return Guarded(kept=frame.where(kept), side=side)
+        valid = frame.where(kept)
+        return Guarded(kept=mark_replayed(valid) if self.mark else valid, side=side)
 
     def _keep(self, columns: Sequence[str], *, told: bool) -> tuple[str, ...]:
         if self.record == "whole" or not told:
@@ -91,27 +116,56 @@ class DeadLetter:
 
 
 def split_dead_letters(
-    df: DataFrame, *, rules: Mapping[str, Rule], reasons_column: str = "broken_rules"
+    df: DataFrame,
+    *,
+    rules: Mapping[str, Rule],
+    reasons_column: str = "broken_rules",
+    error_column: str | None = None,
 ) -> DeadLetterSplit:
     """Part the rows that keep every rule (a condition that a good row fulfils) from the others.
+
+    ``error_column`` receives what a user's function said that raised on the row (see ``tolerant``).
 
     >>> visits = spark.createDataFrame([("v1", 3), ("v2", -1)], "visit string, pages int")
     >>> split = split_dead_letters(visits, rules={"some_pages": "pages > 0"})
     >>> split.rejected.collect()
     [Row(visit='v2', pages=-1, broken_rules=['some_pages'])]
     """
+    from pyspark.sql import functions as F
+
     if not rules:
         raise ConfigurationError("Dead-Letter: 'rules' is empty. Name at least one rule.")
-    if reasons_column in df.columns:
-        raise ConfigurationError(
-            f"Dead-Letter: the input already has a column '{reasons_column}', which would be "
-            "overwritten. Choose another name in 'reasons_column'."
-        )
+    present = set(df.columns)
+    for option, name in (("reasons_column", reasons_column), ("error_column", error_column)):
+        if name in present:
+            raise ConfigurationError(
+                f"Dead-Letter: the input already has a column '{name}', which would be "
+                f"overwritten. Choose another name in '{option}'."
+            )
     kept = _keeps_all(rules)
-    return DeadLetterSplit(
-        valid=df.where(kept),
-        rejected=df.where(~kept).withColumn(reasons_column, _reasons(rules)),
-    )
+    told = [_reasons(rules).alias(reasons_column)]
+    if error_column is not None:
+        error = _errors(rules)
+        told.append((F.lit(None).cast("string") if error is None else error).alias(error_column))
+    return DeadLetterSplit(valid=df.where(kept), rejected=df.where(~kept).select("*", *told))
+
+
+def mark_replayed(df: DataFrame) -> DataFrame:
+    """Add whether a row was a dead letter, and the job, its version and the time of the replay that brought it back.
+
+    What came back is told by the system columns that a replay leaves; without those no row was.
+
+    >>> mark_replayed(spark.sql("SELECT 'v1' AS visit")).collect()
+    [Row(visit='v1', was_dead_lettered=False, replay_job=None, replay_version=None, replayed_at=None)]
+    """
+    present = set(df.columns)
+    if taken := [name for name in MARKS if name in present]:
+        raise ConfigurationError(
+            f"Dead-Letter: the input already has a column '{taken[0]}', which mark=True would overwrite. Rename it."
+        )
+    told = {name: told if told in present else "NULL" for name, (told, _) in _MARKED_BY.items()}
+    marks = [f"CAST({told[name]} AS {kind}) AS {name}" for name, (_, kind) in _MARKED_BY.items()]
+    return df.selectExpr("*", f"{told['replayed_at']} IS NOT NULL AS was_dead_lettered", *marks)
 
 
 def survives(inputs: Sequence[str], result: str) -> str:
@@ -152,6 +206,14 @@ def _columns_read(rules: Mapping[str, Rule], columns: Sequence[str]) -> tuple[st
     """The columns that stand in the text of a rule; one that is only called like something else there does no harm."""
     text = "\n".join(str(_given(rule)) for rule in rules.values())
     return tuple(c for c in columns if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
+
+
+def _errors(rules: Mapping[str, Rule]) -> Column | None:
+    """What the functions among the rules said that raised on a row, the first of them; None where there are none."""
+    from pyspark.sql import functions as F
+
+    told = [rule.error() for rule in rules.values() if isinstance(rule, FunctionRule)]
+    return F.coalesce(*told) if told else None
 
 
 def _given(rule: Rule) -> str | Column:

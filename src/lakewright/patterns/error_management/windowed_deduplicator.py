@@ -1,13 +1,19 @@
-"""Windowed Deduplicator: keep one row of each key within a slice.
+"""Windowed Deduplicator: keep one row of each key within a slice, a window of event time, or a stream.
 
 Problem:
     A producer that retries sends some records twice.
 Guarantee:
     Of the rows with equal keys one is kept, always the same one: the first (or last) by ``order_by``, then by
-    content. Rows whose key is NULL are all kept, since nothing tells whether they are the same.
+    content. With ``window`` a key that earlier slices hold within it is dropped too; a repeat of a slice knows only
+    slices before it, and so never drops its own rows. On a stream the first that comes is kept, and its key remembered
+    for the window, also across a kill. Rows whose key is NULL are all kept, or set aside, and never taken for one.
 Consequences:
-    - Only repeats within the slice are found; ``drop_repeats(known=...)`` also drops the keys of rows loaded
-      earlier, at the price of a join with them.
+    - Without ``window`` only repeats within the slice are found. With it slices are made one at a time, in order, and
+      the keys of the window are read: partitions before it are not.
+    - A long window on a stream costs state, a short one misses repeats: `lakewright stream show` tells how large the
+      state is, the receipts how many rows were dropped.
+    - On a stream rows behind the watermark are dropped, repeats or not, and counted. Let a Late Data Detector on the
+      stream above capture them.
     - It is not exactly-once delivery: the output still needs an idempotent writer.
 """
 
@@ -15,41 +21,136 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.model.columns import ARRIVAL_COLUMN, SYSTEM_PREFIX
-from lakewright.model.protocols import GuardContext, Guarded
+from lakewright.model.columns import ARRIVAL_COLUMN, SYSTEM_PREFIX, business_columns
+from lakewright.model.protocols import GuardContext, Guarded, SideRows
+from lakewright.model.times import parse_duration
+from lakewright.patterns.error_management.windowed_deduplicator_stream import (
+    NAME,
+    drop_repeats_on_stream,
+    without_key,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["WindowedDeduplicator", "drop_repeats"]
+__all__ = ["NO_KEY", "RepeatSplit", "WindowedDeduplicator", "drop_repeats", "drop_repeats_on_stream", "split_repeats"]
 
-_NAME = "Windowed Deduplicator"
+NO_KEY = "no key"
+"""The rule that a row without a key breaks, where such rows are set aside."""
+_REPEAT, _KNOWN, _RANK = "_lw_repeat", "_lw_known", "_lw_rank"
+_WORDS = {"asc": False, "desc": True}
+
+
+class RepeatSplit(NamedTuple):
+    """The two parts of a frame; both are lazy."""
+
+    kept: DataFrame
+    repeats: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
 class WindowedDeduplicator:
-    """The guard of the pipeline layer: ``keep`` says which of the repeats stays, by ``order_by``."""
+    """The guard of the pipeline layer: ``keep`` says which of the repeats stays, by ``order_by``.
+
+    An entry of ``order_by`` may end with ``desc``: ``["quality desc", "received"]`` keeps the best. ``window`` is how
+    far apart in event time repeats are found: across slices in batch, and needed on a stream, where ``event_time`` is
+    the input's own unless it is named, and ``time_in_key`` takes rows for the same only if their times are equal too.
+    """
 
     keys: Sequence[str]
     order_by: Sequence[str] = ()
     keep: Literal["first", "last"] = "first"
+    window: str | None = None
+    event_time: str | None = None
+    time_in_key: bool = False
+    nulls: Literal["keep", "set aside"] = "keep"
+    dropped: Literal["count", "keep"] = "count"
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str) or not self.keys:
-            raise ConfigurationError(f"{_NAME}: 'keys' is a list of at least one column.")
+            raise ConfigurationError(f"{NAME}: 'keys' is a list of at least one column.")
         if isinstance(self.order_by, str):
-            raise ConfigurationError(f"{_NAME}: 'order_by' is a list of columns, such as ['{self.order_by}'].")
+            raise ConfigurationError(f"{NAME}: 'order_by' is a list of columns, such as ['{self.order_by}'].")
         if self.keep not in ("first", "last"):
-            raise ConfigurationError(f"{_NAME}: keep is 'first' or 'last', not {self.keep!r}.")
+            raise ConfigurationError(f"{NAME}: keep is 'first' or 'last', not {self.keep!r}.")
+        if self.nulls not in ("keep", "set aside"):
+            raise ConfigurationError(f"{NAME}: nulls is 'keep' or 'set aside', not {self.nulls!r}.")
+        if self.dropped not in ("count", "keep"):
+            raise ConfigurationError(f"{NAME}: dropped is 'count' or 'keep', not {self.dropped!r}.")
+        if self.window is not None and parse_duration(self.window) <= timedelta(0):
+            raise ConfigurationError(f"{NAME}: window is longer than nothing, not '{self.window}'.")
         object.__setattr__(self, "keys", tuple(self.keys))
         object.__setattr__(self, "order_by", tuple(self.order_by))
 
+    @property
+    def reads_earlier_slices(self) -> bool:
+        """Whether a slice depends on those before it."""
+        return self.window is not None
+
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
-        kept = drop_repeats(frame, keys=self.keys, order_by=self.order_by, keep=self.keep)
-        return Guarded(kept=kept, drops_duplicates=True)
+        from pyspark.sql import functions as F
+
+        unknown = without_key(self.keys)
+        keyed, side = frame, None
+        if self.nulls == "set aside":
+            keyed = frame.where(~unknown)
+            keep = tuple(business_columns(frame.columns))
+            side = SideRows(broken=unknown, reasons=F.array(F.lit(NO_KEY)), keep=keep)
+        if ctx.streamed:  # the stream itself remembers the keys
+            return Guarded(kept=keyed, side=side, drops_duplicates=True)
+        known = None
+        if self.window is not None and ctx.earlier is not None:
+            known = ctx.earlier(parse_duration(self.window))
+        if self.dropped == "count":
+            kept = drop_repeats(keyed, keys=self.keys, order_by=self.order_by, keep=self.keep, known=known)
+            return Guarded(kept=kept, side=side, drops_duplicates=True)
+        marked = _marked(frame, self, known)
+        repeat = F.col(_REPEAT)
+        aside = SideRows(
+            broken=repeat,
+            reasons=F.array(F.lit("repeat")),
+            keep=tuple(business_columns(frame.columns)),
+            table="repeats",
+        )
+        kept = marked.where(~repeat if side is None else ~repeat & ~unknown).drop(_REPEAT)
+        return Guarded(kept=kept, side=side, drops_duplicates=True, judged=marked, also=(aside,))
+
+    def check_stream(self, event_time: str | None) -> None:
+        if self.window is None:
+            raise ConfigurationError(
+                f'{NAME}: a stream needs window="10 minutes" or the like: without it every key would be remembered '
+                "for ever.",
+            )
+        if (self.event_time or event_time) is None:
+            raise ConfigurationError(
+                f"{NAME}: a stream forgets keys by event time, and its input names none.",
+                hint='Give the input an event_time, or the guard: WindowedDeduplicator(..., event_time="...").',
+            )
+        if self.order_by or self.keep != "first":
+            raise ConfigurationError(
+                f"{NAME}: a stream keeps the first that comes: a later one cannot take its place any more.",
+                hint='Leave order_by and keep out, or write by Merger(keys=[...], sequence="...").',
+            )
+        if self.dropped == "keep":
+            raise ConfigurationError(f"{NAME}: what a stream drops is counted, and cannot be kept. Leave dropped out.")
+
+    def on_stream(self, frame: DataFrame, ctx: GuardContext) -> DataFrame:
+        self.check_stream(ctx.event_time)
+        event_time = self.event_time or ctx.event_time
+        assert event_time is not None
+        assert self.window is not None
+        return drop_repeats_on_stream(
+            frame,
+            keys=self.keys,
+            event_time=event_time,
+            window=self.window,
+            time_in_key=self.time_in_key,
+            apart=ctx.apart,
+        )
 
 
 def drop_repeats(
@@ -66,33 +167,92 @@ def drop_repeats(
     >>> sorted(drop_repeats(visits, keys=["visit"], order_by=["page"]).collect(), key=str)
     [Row(visit='v1', page=1), Row(visit=None, page=1), Row(visit=None, page=1)]
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     rule = WindowedDeduplicator(keys=keys, order_by=order_by, keep=keep)
+    columns = _check_columns(df, rule, known)
+    if known is not None:
+        # An anti join never matches NULL, so that rows without a key stay here too.
+        df = df.join(known.select(*rule.keys), on=list(rule.keys), how="left_anti").select(
+            *[f"`{name}`" for name in columns]
+        )
+    ranked = df.withColumn(_RANK, _rank(df, columns, rule))
+    return ranked.where((F.col(_RANK) == 1) | without_key(rule.keys)).drop(_RANK)
+
+
+def split_repeats(
+    df: DataFrame,
+    *,
+    keys: Sequence[str],
+    order_by: Sequence[str] = (),
+    keep: Literal["first", "last"] = "first",
+    known: DataFrame | None = None,
+) -> RepeatSplit:
+    """Part the one row of each key that is kept from its repeats; each row is in one of the two.
+
+    >>> visits = spark.createDataFrame([("v1", 2), ("v1", 1), ("v2", 1)], "visit string, page int")
+    >>> split_repeats(visits, keys=["visit"], order_by=["page"]).repeats.collect()
+    [Row(visit='v1', page=2)]
+    """
+    from pyspark.sql import functions as F
+
+    marked = _marked(df, WindowedDeduplicator(keys=keys, order_by=order_by, keep=keep), known)
+    repeat = F.col(_REPEAT)
+    return RepeatSplit(marked.where(~repeat).drop(_REPEAT), marked.where(repeat).drop(_REPEAT))
+
+
+def _marked(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame | None) -> DataFrame:
+    """The rows with whether each is a repeat, of another among them or of one that is known; never NULL."""
+    from pyspark.sql import functions as F
+
+    columns = _check_columns(df, rule, known)
+    told = F.lit(False)
+    if known is not None:
+        seen = known.select(*rule.keys).distinct().withColumn(_KNOWN, F.lit(True))
+        df = df.join(seen, on=list(rule.keys), how="left").select(*[f"`{name}`" for name in columns], _KNOWN)
+        told = F.coalesce(F.col(_KNOWN), F.lit(False))
+    ranked = df.withColumn(_RANK, _rank(df, columns, rule))
+    again = ((F.col(_RANK) > 1) | told) & ~without_key(rule.keys)
+    return ranked.withColumn(_REPEAT, again).select(*[f"`{name}`" for name in columns], _REPEAT)
+
+
+def _check_columns(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame | None) -> list[str]:
     columns = df.columns
-    if missing := [name for name in (*rule.keys, *rule.order_by) if name not in columns]:
-        raise MissingColumnsError(pattern=_NAME, missing=missing, present=columns)
+    named = (*rule.keys, *(_parts(one, columns)[0] for one in rule.order_by))
+    if missing := [name for name in named if name not in columns]:
+        raise MissingColumnsError(pattern=NAME, missing=missing, present=columns)
     if known is not None:
         present = known.columns
         if missing := [name for name in rule.keys if name not in present]:
-            raise MissingColumnsError(pattern=f"{_NAME} (known)", missing=missing, present=present)
-        # An anti join never matches NULL, so that rows without a key stay here too.
-        df = df.join(known.select(*rule.keys).distinct(), on=list(rule.keys), how="left_anti").select(
-            *[f"`{name}`" for name in columns]
-        )
-    unknown = F.expr(" OR ".join(f"`{key}` IS NULL" for key in rule.keys))
-    content = _content(df)
-    order = [F.col(f"`{name}`") for name in rule.order_by]
-    if rule.keep == "last":
-        order = [column.desc_nulls_last() for column in order]
+            raise MissingColumnsError(pattern=f"{NAME} (known)", missing=missing, present=present)
+    return columns
+
+
+def _rank(df: DataFrame, columns: Sequence[str], rule: WindowedDeduplicator) -> Column:
+    """The place of a row among those of its key; no two have the same, unless they are the same in every column."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    content, last = _content(df), rule.keep == "last"
+    order = []
+    for name, descending in (_parts(one, columns) for one in rule.order_by):
+        column = F.col(f"`{name}`")
+        # A row of which the order is unknown stays only where there is no other.
+        order.append(column.desc_nulls_last() if descending != last else column.asc_nulls_last())
     if ARRIVAL_COLUMN in columns:
         # In a pipeline the delivery that came first is the original, and a later one the repeat.
-        order.append(F.col(ARRIVAL_COLUMN).desc() if rule.keep == "last" else F.col(ARRIVAL_COLUMN))
+        order.append(F.col(ARRIVAL_COLUMN).desc() if last else F.col(ARRIVAL_COLUMN))
     # Rows without a key are spread by their content: together they would be one huge partition.
-    same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(unknown, content))
-    ranked = df.withColumn("_lw_rank", F.row_number().over(same.orderBy(*order, content)))
-    return ranked.where((F.col("_lw_rank") == 1) | unknown).drop("_lw_rank")
+    same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(without_key(rule.keys), content))
+    return F.row_number().over(same.orderBy(*order, content))
+
+
+def _parts(entry: str, columns: Sequence[str]) -> tuple[str, bool]:
+    """A column of the order, and whether the greatest comes first."""
+    name, _, word = entry.rpartition(" ")
+    if entry in columns or word.lower() not in _WORDS:
+        return entry, False
+    return name.strip(), _WORDS[word.lower()]
 
 
 def _content(df: DataFrame) -> Column:

@@ -20,9 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lakewright.errors import ConfigurationError, InputError
+from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
 from lakewright.model.protocols import WriteContext
 from lakewright.model.receipts import Commit
+from lakewright.patterns.idempotency.delta_paths import table_exists
 from lakewright.patterns.idempotency.file_swap import current_files, overwrite_files
 from lakewright.patterns.idempotency.refusals import refuse_empty
 from lakewright.patterns.idempotency.versions import read_version, remove_unused_files
@@ -39,6 +40,8 @@ __all__ = [
     "refuse_empty",
     "remove_unused_files",
 ]
+
+_VECTORS = "delta.enableDeletionVectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,15 @@ def overwrite_slice(
     path: str,
     *,
     where: str | None = None,
+    using: Sequence[str] = (),
     empty: Literal["allow", "fail"] = "fail",
     partition_by: Sequence[str] = (),
 ) -> None:
     """Runs a job that replaces, in one Delta commit, the rows of the table that fulfil ``where`` by the frame's.
 
-    Without ``where`` the whole table is replaced.
+    With ``using`` (instead) those whose values in these columns occur in the frame: for a feed that brings whole days
+    and does not say beforehand which. The table needs deletion vectors for it. Without both the whole table is
+    replaced.
 
     >>> visits = spark.createDataFrame([("v1", "2026-01-05")], "visit string, day string")
     >>> overwrite_slice(visits, folder, where="day = '2026-01-05'")
@@ -84,8 +90,13 @@ def overwrite_slice(
     >>> spark.read.format("delta").load(folder).count()
     1
     """
+    if where is not None and using:
+        raise ConfigurationError("Data Overwrite: say 'where' or 'using', not both.")
     if empty == "fail":
         refuse_empty(df, what="Data Overwrite")
+    if using and table_exists(df.sparkSession, path):
+        _replace_using(df, path, using)
+        return
     writer = df.write.format("delta").mode("overwrite")
     if where is not None:
         writer = writer.option("replaceWhere", where)
@@ -100,3 +111,18 @@ def overwrite_slice(
             f"Data Overwrite: a row lies outside the slice that is being replaced ({where}). Nothing was written.",
             hint="Filter the rows to the slice, or widen the predicate.",
         ) from error
+
+
+def _replace_using(df: DataFrame, path: str, using: Sequence[str]) -> None:
+    columns = df.columns
+    if isinstance(using, str) or (missing := [name for name in using if name not in columns]):
+        missing = [using] if isinstance(using, str) else missing
+        raise MissingColumnsError(pattern="Data Overwrite (using)", missing=missing, present=columns)
+    detail = df.sparkSession.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").first()
+    if detail is None or dict(detail[0] or {}).get(_VECTORS) != "true":
+        # Delta 4.4 fails half-way on such a table: it looks for files to rewrite and finds none.
+        raise ConfigurationError(
+            f"Data Overwrite: 'using' needs a table with deletion vectors, and {path} has none. Nothing was written.",
+            hint=f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{_VECTORS}' = 'true'); or say which rows: where=...",
+        )
+    df.write.format("delta").mode("overwrite").option("replaceUsing", ",".join(using)).save(path)

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "last_commit", "newest_version", "partition_columns", "table_exists"]
+__all__ = [
+    "DeltaPath",
+    "add_missing_columns",
+    "last_commit",
+    "newest_version",
+    "partition_columns",
+    "table_exists",
+]
 
 _NO_TABLE = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
 
@@ -54,11 +61,14 @@ class DeltaPath:
         (writer if where == "true" else writer.option("replaceWhere", where)).save(self._path)
         return last_commit(self._spark, self._path)
 
+    def create(self, schema: StructType, *, partition_by: Sequence[str] = ()) -> None:
+        """Make the empty table, so that there is something to merge into."""
+        empty = self._spark.createDataFrame([], schema).write.format("delta").mode("ignore").options(**self._properties)
+        (empty.partitionBy(*partition_by) if partition_by else empty).save(self._path)
+
     def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:
         if not self.exists():
-            empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("ignore")
-            empty = empty.options(**self._properties)
-            (empty.partitionBy(*partition_by) if partition_by else empty).save(self._path)
+            self.create(frame.schema, partition_by=partition_by)
         view = f"lw_{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(view)
         try:
@@ -78,6 +88,15 @@ def table_exists(spark: SparkSession, path: str) -> bool:
             return False
         raise
     return True
+
+
+def add_missing_columns(spark: SparkSession, path: str, schema: StructType, *, but: Sequence[str] = ()) -> None:
+    """Add the columns that a table lacks, as nullable, in a commit of its own; none where it lacks none."""
+    present = {name.lower() for name in spark.read.format("delta").load(path).columns}
+    new = [field for field in schema if field.name.lower() not in present and field.name not in but]
+    if new:
+        listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in new)
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
 
 
 def partition_columns(spark: SparkSession, path: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from lakewright.model.outside import KeyedChanges, MergesRows
 from lakewright.model.protocols import Table, WriteContext
 from lakewright.model.receipts import Commit
 from lakewright.model.sql import text_literal
-from lakewright.patterns.idempotency.delta_paths import DeltaPath, partition_columns
+from lakewright.patterns.idempotency.delta_paths import DeltaPath, add_missing_columns, partition_columns
 from lakewright.patterns.idempotency.refusals import refuse_ambiguous_keys, refuse_null_keys
 from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
 
@@ -130,9 +130,11 @@ def merge_changes(
     deleted: str | None = None,
     delete: Literal["hard", "soft"] = "hard",
     history: Scd2 | None = None,
+    new_columns: Literal["refuse", "add"] = "refuse",
 ) -> Commit | None:
     """Runs a MERGE that applies the changes to a Delta table (a path, made if it is not there); the checks run
-    before anything is written.
+    before anything is written. A column that the table lacks is refused, or added first (rows that are not changed
+    read NULL there).
 
     >>> users = spark.createDataFrame([(1, "FR"), (2, "PL")], "user int, country string")
     >>> merge_changes(users, folder, keys=["user"]).rows
@@ -148,6 +150,9 @@ def merge_changes(
     writer = Merger(keys=keys, sequence=sequence, deleted=deleted, delete=delete, history=history)
     table = DeltaPath(target, df.sparkSession) if isinstance(target, str) else target
     laid_out = partition_columns(table.spark, table.path) if table.exists() else ()
+    if new_columns == "add" and table.exists():
+        refuse_null_keys(df, keys=keys, what=table.path)
+        add_missing_columns(table.spark, table.path, df.schema, but=(deleted,) if deleted else ())
     run = Run(run_id="library", pipeline="library", time=utc_now())
     context = WriteContext(dataset=table.path, slice=WHOLE, table=table, run=run, partition_by=laid_out)
     return writer.publish(df, context)
@@ -185,7 +190,7 @@ def _stored(columns: Sequence[str], ctx: WriteContext, deleted: str | None) -> l
         raise SchemaChangeError(
             f"{ctx.dataset}: the changes have a column {', '.join(strangers)} that the table lacks. Nothing was "
             "written.",
-            hint="Add it to the table first (ALTER TABLE ... ADD COLUMNS), or drop it from the changes.",
+            hint='Drop it from the changes, or let it be added: new_columns="add".',
         )
     return [name for name in columns if name in present]
 

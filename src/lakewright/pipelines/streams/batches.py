@@ -8,6 +8,8 @@ Guarantee:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -17,10 +19,12 @@ from lakewright.failpoints import failpoint
 from lakewright.lake.schemas import fit_to_table
 from lakewright.model.columns import DAY_COLUMN
 from lakewright.model.identity import Identity
+from lakewright.model.protocols import LatenessGuard
 from lakewright.model.references import SameSlice
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, arrival_slice
 from lakewright.model.streams import batch_number
 from lakewright.pipelines.events import with_event_cell
+from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
 from lakewright.pipelines.make import call_step, check_result, publish_once, set_aside
 from lakewright.pipelines.properties import properties_of
@@ -77,13 +81,30 @@ def do_batch(current: Attempt, generation: int, rows: DataFrame, batch: int, sta
     """Runs the jobs of one micro-batch, in its own session; ``batch`` is Spark's number."""
     attempt = BatchAttempt.of(current, generation, batch + standing.drains, drains=standing.drains)
     lake = attempt.shop.lake
-    with lake.lend(rows.sparkSession):
+    with lake.lend(rows.sparkSession), _consumed(attempt, rows):
         if not standing.in_use:
             deliver(attempt, rows)
         elif not is_delivered(lake, attempt.dataset.name, generation, attempt.batch):
             with within_quota(attempt, rows) as within:
                 deliver(attempt, within)
     failpoint("batch_done")
+
+
+@contextmanager
+def _consumed(attempt: BatchAttempt, rows: DataFrame) -> Iterator[None]:
+    """Runs the job that takes a micro-batch through the state of its guards: once, and also where all is skipped.
+
+    The state of a micro-batch is that of the last one and its rows; without it the next one could not begin.
+    """
+    if not attempt.dataset.remembers:
+        yield
+        return
+    rows.persist()
+    try:
+        rows.write.format("noop").mode("overwrite").save()
+        yield
+    finally:
+        rows.unpersist()
 
 
 def deliver(attempt: BatchAttempt, rows: DataFrame) -> None:
@@ -106,6 +127,7 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
     inputs = [_streamed(attempt, rows) if one is streamed else open_input(attempt, one) for one in dataset.inputs]
     set_aside(attempt, inputs)
     failpoint("set_aside")
+    count_filters(attempt, inputs)
     frame = check_result(attempt, call_step(attempt, inputs)[dataset.name])
     if dataset.writer is not None:
         table = attempt.shop.lake.open(
@@ -124,8 +146,10 @@ def _streamed(attempt: BatchAttempt, rows: DataFrame) -> InputFrame:
     given = attempt.shop.graph.streamed_input(attempt.dataset)
     assert given is not None
     # A share needs to know of how many: the micro-batch is counted, and only where a limit asks for it.
-    counts = any(getattr(guard, "stop_above", None) is not None for guard in given.guards)
-    return judged_input(attempt, given, SameSlice(), rows, rows.columns, rows.count() if counts else None, None)
+    limited = (guard for guard in given.guards if not isinstance(guard, LatenessGuard))
+    counts = any(getattr(guard, "stop_above", None) is not None for guard in limited)
+    number = rows.count() if counts else None
+    return judged_input(attempt, given, SameSlice(), rows, rows.columns, number, None, streamed=True)
 
 
 def _marked(attempt: BatchAttempt, records: DataFrame) -> DataFrame:

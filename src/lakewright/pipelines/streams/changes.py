@@ -18,6 +18,7 @@ from lakewright.model.references import SameSlice
 from lakewright.patterns.idempotency.merger import keep_last_change, merge_clauses
 from lakewright.patterns.idempotency.refusals import refuse_null_keys
 from lakewright.pipelines.definitions import Input
+from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
 from lakewright.pipelines.make import call_step, check_result, set_aside
 from lakewright.pipelines.properties import properties_of
@@ -51,7 +52,9 @@ def apply_to_images(attempt: Attempt, streamed: Input, rows: DataFrame) -> None:
         judged = judged_input(attempt, streamed, SameSlice(), plain, plain.columns, None, None)
         return [others.get(one.parameter, judged) for one in dataset.inputs]
 
-    set_aside(attempt, inputs(rows.where(_NEW)))
+    news = inputs(rows.where(_NEW))
+    set_aside(attempt, news)
+    count_filters(attempt, news)
     versions = sorted(row[0] for row in rows.select("_commit_version").distinct().collect())
     outcomes = []
     for place, version in enumerate(versions):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import ALIVE, DELETED_COLUMN
-from lakewright.model.slices import EVENT_COLUMN
+from lakewright.model.columns import ALIVE, BATCH_TIME_COLUMN, DELETED_COLUMN, RECORD_COLUMNS
+from lakewright.model.protocols import GuardContext, LatenessGuard, StreamGuard
+from lakewright.model.slices import EVENT_COLUMN, WHOLE
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.inputs import event_time_of
 from lakewright.pipelines.take import as_schema, source_context
 from lakewright.pipelines.workshop import Workshop
 
@@ -22,7 +25,36 @@ def stream_frame(shop: Workshop, dataset: Dataset, generation: Generation) -> Da
     """What a stream reads; lazy."""
     if dataset.is_source:
         return _records(shop, dataset, generation)
-    return _rows_of_input(shop, dataset)
+    return _guarded(shop, dataset, _rows_of_input(shop, dataset))
+
+
+def _guarded(shop: Workshop, dataset: Dataset, frame: DataFrame) -> DataFrame:
+    """The stream after those of its guards that remember across micro-batches, or need to know when one began."""
+    from pyspark.sql import functions as F
+
+    given = shop.graph.streamed_input(dataset)
+    assert given is not None
+    if any(isinstance(guard, LatenessGuard) for guard in given.guards):
+        # Spark puts the time of the micro-batch here, which it notes before it begins: a repeat has the same.
+        frame = frame.withColumn(BATCH_TIME_COLUMN, F.current_timestamp())
+    if not any(isinstance(guard, StreamGuard) for guard in given.guards):
+        return frame
+    columns = frame.columns
+    context = GuardContext(
+        dataset=dataset.name,
+        input=given.dataset,
+        slice=WHOLE,
+        run=shop.run,
+        record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
+        event_time=event_time_of(shop.graph, given),
+    )
+    for guard in given.guards:
+        if isinstance(guard, StreamGuard):
+            frame = guard.on_stream(frame, context)
+        elif (side := guard.on_batch(frame, context).side) is not None:
+            apart = side.broken if context.apart is None else context.apart | side.broken
+            context = replace(context, apart=apart)
+    return frame
 
 
 def _records(shop: Workshop, dataset: Dataset, generation: Generation) -> DataFrame:

@@ -6,22 +6,36 @@ they are told in the dead letters first, so that a receipt means that every row 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lakewright.failpoints import failpoint
-from lakewright.lake.side_tables import DEAD_LETTERS, find_side_rows, rows_per_rule
+from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS, find_side_rows, rows_per_rule
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.slices import Slice
+from lakewright.model.streams import Dropped
+from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
-from lakewright.pipelines.settle import UNREADABLE, set_unusable_aside
+from lakewright.pipelines.lateness import with_lateness
+from lakewright.pipelines.letter_policies import letter_warnings
+from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
 from lakewright.pipelines.workshop import Attempt
 
-__all__ = ["find_batch", "harvest_stream"]
+__all__ = ["BEHIND_WATERMARK", "find_batch", "harvest_stream"]
+
+BEHIND_WATERMARK = "behind the watermark"
+"""The rule of rows that the state of a guard dropped; they are counted, and in no table."""
 
 
-def harvest_stream(current: Attempt) -> list[Receipt]:
-    """Index the commits of a stream that no receipt tells of, in order; runs a job only where rows are unusable."""
+def harvest_stream(
+    current: Attempt, dropped: Mapping[int, Dropped] | None = None, *, ending: bool = True
+) -> list[Receipt]:
+    """Index the commits of a stream that no receipt tells of, in order; runs a job only where rows are unusable.
+
+    ``dropped`` is what the state of its guards dropped of micro-batches, by their place. While the stream goes on, one
+    that has committed and not yet ended is left for the next time: then this is known of it.
+    """
     shop, name = current.shop, current.dataset.name
     log = shop.lake.log(name)
     found = []
@@ -30,27 +44,42 @@ def harvest_stream(current: Attempt) -> list[Receipt]:
         identity = Identity.from_json(commit.metadata)
         receipt = receipt_of(name, commit)
         if identity is not None and identity.kind == "data" and "batch" in identity.details:
+            place = int(str(identity.details["batch"]))
+            if not ending and dropped is not None and place > max(dropped, default=-1):
+                break
             # The lease's number is above that of whoever may have begun to tell them before.
             told = replace(identity, number=current.grant.number, details={})
             receipt = receipt_of(name, commit, counters=_counters(current, told, identity, commit))
+            receipt = _with_dropped(receipt, None if dropped is None else dropped.get(place))
         elif identity is not None and identity.kind == "rewind":
             _withdraw_letters(current, identity)
         failpoint("before_receipt")
         shop.store.receipts.add([receipt])
+        warnings = filter_warnings(shop.store, current.dataset, receipt) + letter_warnings(current.dataset, receipt)
+        shop.store.findings.add(warnings, run_id=shop.run.run_id, now=shop.now())
         found.append(receipt)
     return found
 
 
+def _with_dropped(receipt: Receipt, dropped: Dropped | None) -> Receipt:
+    if dropped is None:
+        return receipt
+    rejected = dict(receipt.counters.rejected)
+    if dropped.behind_watermark:
+        rejected[BEHIND_WATERMARK] = dropped.behind_watermark
+    return replace(receipt, counters=replace(receipt.counters, rejected=rejected, duplicates=dropped.duplicates))
+
+
 def _withdraw_letters(current: Attempt, identity: Identity) -> None:
-    """Delete what the dead letters tell of arrivals that are read again: their bad records come back as well."""
-    lake = current.shop.lake
-    if not lake.log(DEAD_LETTERS).exists():
-        return
-    first = Slice.parse(identity.slice_id).number
-    told = replace(identity, number=current.grant.number, part="dead_letters", details={})
-    lake.open(DEAD_LETTERS, told).delete(
-        f"dataset = '{identity.dataset}' AND slice LIKE 'arrival-%' AND CAST(substr(slice, 9) AS BIGINT) >= {first}"
-    )
+    """Delete what side tables tell of arrivals that are read again: bad and late records come back as well."""
+    lake, first = current.shop.lake, Slice.parse(identity.slice_id).number
+    for table, part in ((DEAD_LETTERS, "dead_letters"), (LATE_ROWS, "late_rows")):
+        if not lake.log(table).exists():
+            continue
+        told = replace(identity, number=current.grant.number, part=part, details={})
+        lake.open(table, told).delete(
+            f"dataset = '{identity.dataset}' AND slice LIKE 'arrival-%' AND CAST(substr(slice, 9) AS BIGINT) >= {first}"
+        )
 
 
 def _counters(current: Attempt, told: Identity, identity: Identity, commit: Commit) -> Counters:
@@ -60,9 +89,11 @@ def _counters(current: Attempt, told: Identity, identity: Identity, commit: Comm
     rejected = {**rejected, **_set_aside_before(current, identity)}
     written = commit.rows
     if current.dataset.is_source:
-        return Counters(read=written, rejected=rejected, written=written, corrupt=rejected.get(UNREADABLE, 0))
+        return counters_of_arrival(commit, rejected)
     # How many rows a micro-batch of another dataset held, no log tells.
-    return Counters(rejected=rejected, written=written, deleted=commit.metrics.get("numDeletedRows"))
+    deleted = commit.metrics.get("numDeletedRows")
+    counters = Counters(rejected=rejected, written=written, deleted=deleted, filtered=identity.filtered)
+    return with_lateness(counters, identity)
 
 
 def _set_aside_before(current: Attempt, identity: Identity) -> dict[str, int]:

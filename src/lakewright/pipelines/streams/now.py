@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from lakewright.errors import InterruptedRun
-from lakewright.model.receipts import Counters, Receipt
+from lakewright.model.receipts import Counters, Filtered, Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
@@ -28,9 +29,10 @@ def read_now(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: in
         receipts, generation = prepare(current)
         query = Query(current, generation)
         while not query.wait(0.2):
+            query.dropped()  # Spark forgets what it told of earlier micro-batches
             if shop.stopping():
                 query.stop()
-        receipts += harvest_stream(current)
+        receipts += harvest_stream(current, query.dropped())
         if (progress := query.progress()) is not None:
             shop.store.streams.advance(dataset.name, query.generation.number, progress, now=shop.now())
         if (failure := query.failure()) is not None:
@@ -51,6 +53,8 @@ def total_of(receipts: Sequence[Receipt]) -> Receipt:
         for rule, rows in receipt.counters.rejected.items():
             rejected[rule] = rejected.get(rule, 0) + rows
 
+    filtered = [one.counters.filtered for one in data if one.counters.filtered is not None]
+
     def total(values: Iterable[int | None]) -> int | None:
         known = list(values)
         return None if None in known else sum(value or 0 for value in known)
@@ -58,8 +62,11 @@ def total_of(receipts: Sequence[Receipt]) -> Receipt:
     counters = Counters(
         read=total(one.counters.read for one in data),
         rejected=rejected,
+        duplicates=total(one.counters.duplicates for one in data),
+        held=total(one.counters.held for one in data),
         written=total(one.counters.written for one in data),
         corrupt=total(one.counters.corrupt for one in data),
+        filtered=reduce(Filtered.plus, filtered) if filtered else None,
     )
     return replace(data[-1], slice_id=WHOLE.id, rows=total(one.rows for one in data), counters=counters)
 

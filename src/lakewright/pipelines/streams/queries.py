@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import InputError, LakewrightError, StepFailed
 from lakewright.lake.delta_errors import explain_write_error, first_words
-from lakewright.model.streams import Generation, Progress
+from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import do_batch
 from lakewright.pipelines.streams.frames import stream_frame
@@ -34,6 +35,7 @@ class Query:
         self._current = current
         self.generation = generation
         self._failures: list[Exception] = []
+        self._dropped: dict[int, Dropped] = {}
         self.standing = standing_of(current.shop.lake, current.dataset, generation.number)
         with current.shop.lake.lend(current.shop.lake.session_apart(self.dataset.name)):
             self._query = self._start(every)
@@ -103,7 +105,35 @@ class Query:
     def progress(self) -> Progress | None:
         """How far it is, as the last micro-batch told; None where it had none yet."""
         found = self._query.lastProgress
-        return None if found is None else progress_of(found)
+        if found is None:
+            return None
+        progress = progress_of(found)
+        if not self.dataset.remembers:
+            return progress
+        before = self.generation.progress
+        since = [one for batch, one in self._looked_at().items() if before is None or batch > before.batch]
+        return replace(
+            progress,
+            duplicates=((before and before.duplicates) or 0) + sum(one.duplicates for one in since),
+            behind_watermark=((before and before.behind_watermark) or 0) + sum(one.behind_watermark for one in since),
+        )
+
+    def dropped(self) -> dict[int, Dropped] | None:
+        """What its guards dropped of each micro-batch that has ended, by place; None where they keep no state."""
+        if not self.dataset.remembers:
+            return None
+        return {batch + self.standing.drains: one for batch, one in self._looked_at().items()}
+
+    def _looked_at(self) -> dict[int, Dropped]:
+        """By Spark's number. Spark itself remembers only the last hundred micro-batches."""
+        for told in self._query.recentProgress:
+            found = _as_dict(told)
+            state = found.get("stateOperators") or []
+            self._dropped[int(found["batchId"])] = Dropped(
+                sum((one.get("customMetrics") or {}).get("numDroppedDuplicateRows", 0) for one in state),
+                sum(one.get("numRowsDroppedByWatermark", 0) for one in state),
+            )
+        return self._dropped
 
     def failure(self) -> Exception | None:
         """Why it ended, if not by itself."""
@@ -131,7 +161,7 @@ def _on_server(current: Attempt, generation: int, standing: Standing) -> Callabl
 
 def progress_of(told: Any) -> Progress:
     """The few figures that people ask for, of what Spark tells of a micro-batch."""
-    found = json.loads(told.json) if hasattr(told, "json") and isinstance(told.json, str) else dict(told)
+    found = _as_dict(told)
     source = (found.get("sources") or [{}])[0]
     state = found.get("stateOperators") or []
     offsets = source.get("endOffset")
@@ -144,6 +174,11 @@ def progress_of(told: Any) -> Progress:
         state_rows=sum(one.get("numRowsTotal", 0) for one in state) if state else None,
         state_bytes=sum(one.get("memoryUsedBytes", 0) for one in state) if state else None,
     )
+
+
+def _as_dict(told: Any) -> dict[str, Any]:
+    found = json.loads(told.json) if hasattr(told, "json") and isinstance(told.json, str) else dict(told)
+    return cast("dict[str, Any]", found)
 
 
 def _explained(error: Any, dataset: Dataset, path: str) -> Exception:

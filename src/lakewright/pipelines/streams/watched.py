@@ -137,15 +137,16 @@ class WatchedStream:
         progress = self._query.progress()
         if not ending and (progress is None or progress.batch == self._told):
             return
-        self._index()
+        self._index(ending=ending)
         self._quiet_since = time.monotonic()
         if progress is not None and progress.batch != self._told:
             name, number = self._outcome.dataset, self._query.generation.number
             self._shop.store.streams.advance(name, number, progress, now=self._shop.now())
             self._told = progress.batch
 
-    def _index(self) -> None:
-        for receipt in harvest_stream(self._current):
+    def _index(self, *, ending: bool = True) -> None:
+        dropped = None if self._query is None else self._query.dropped()
+        for receipt in harvest_stream(self._current, dropped, ending=ending):
             if receipt.kind == "data":
                 self._outcome.batches += 1
                 self._outcome.rows += receipt.rows or 0

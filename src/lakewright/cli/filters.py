@@ -1,0 +1,90 @@
+"""`lakewright filters`: what each filter of a dataset removed, slice by slice or window by window."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakewright.cli.opening import open_existing_store, open_project
+from lakewright.cli.screen import Screen
+from lakewright.cli.tables import plain_table
+from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.model.times import parse_duration
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.filtering import FilterWindow
+
+__all__ = ["filters"]
+
+
+def filters(
+    screen: Screen,
+    dataset: Annotated[str, typer.Argument(help="A dataset with a Filter Interceptor.")],
+    window: Annotated[
+        str | None,
+        typer.Option("--window", metavar="LENGTH", help='Gather by the time of the commits: "10 minutes", "1 day".'),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="So many at most, the newest first.")] = 20,
+) -> None:
+    """Show how many rows each filter removed, and of how many, newest first.
+
+    A slice that was made again shows its newest figures. Reads the store alone.
+    """
+    length = None if window is None else _length(window)
+    found = _ask(screen, dataset, length, limit)
+    if screen.as_json:
+        screen.show_json({"dataset": dataset, "windows": [_as_json(one) for one in found], "error": None})
+        return
+    if not found:
+        screen.say(f"No filter of {dataset} was counted yet.")
+        return
+    names = list(dict.fromkeys(name for one in found for name in one.filtered.removed))
+    rows = [[_when(one), f"{one.filtered.judged:,}", *[_cell(one, name) for name in names]] for one in found]
+    columns = ["slice" if length is None else "window", "judged", *names]
+    screen.show(plain_table(columns, rows, right=columns[1:]))
+
+
+def _ask(screen: Screen, dataset: str, window: timedelta | None, limit: int) -> list[FilterWindow]:
+    from lakewright.pipelines.filtering import filter_history
+
+    with open_project(screen) as project:
+        known = project.graph.datasets
+        if dataset not in known:
+            raise UnknownNameError("dataset", dataset, known)
+    with open_existing_store(screen) as store:
+        return [] if store is None else filter_history(store, dataset, window=window, limit=limit)
+
+
+def _length(text: str) -> timedelta:
+    length = parse_duration(text)
+    if length <= timedelta(0):
+        raise ConfigurationError(f"--window is a length of time above zero, not {text!r}.")
+    return length
+
+
+def _when(one: FilterWindow) -> str:
+    return one.slice_id if one.start is None else f"{one.start:%Y-%m-%d %H:%M:%S}"  # type: ignore[return-value]
+
+
+def _cell(one: FilterWindow, name: str) -> str:
+    rows, share = one.filtered.removed.get(name), one.filtered.shares().get(name)
+    if rows is None:
+        return "-"
+    return f"{rows:,}" if share is None else f"{rows:,} ({share:.1%})"
+
+
+def _as_json(one: FilterWindow) -> dict[str, Any]:
+    return {
+        "slice": one.slice_id,
+        "start": None if one.start is None else one.start.isoformat(),
+        "end": None if one.end is None else one.end.isoformat(),
+        "run_id": one.run_id,
+        "job_version": one.job_version,
+        "judged": one.filtered.judged,
+        "removed": dict(one.filtered.removed),
+        "breaks": dict(one.filtered.breaks),
+        "shares": {name: round(share, 6) for name, share in one.filtered.shares().items()},
+        "sample": one.filtered.sample,
+    }

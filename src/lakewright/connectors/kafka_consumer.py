@@ -1,0 +1,122 @@
+"""A consumer of a topic that says itself when a record counts as read: the Checkpointer without Spark.
+
+Guarantee:
+    The position is kept by the broker, for the group. Confirmed *after* the work, a crash in between has records
+    handled again, and none is lost; confirmed *before*, they are lost, and none is handled twice. Where the broker no
+    longer has the records at the position, it is an error, never a silent start elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+from lakewright.connectors.kafka_client import KafkaClient
+from lakewright.errors import ConfigurationError, InputError
+
+__all__ = ["Commit", "Start", "consume_topic"]
+
+Commit = Literal["after", "before"]
+Start = Literal["earliest", "latest"]
+_POLL_SECONDS = 0.5
+
+
+def consume_topic(
+    servers: str,
+    topic: str,
+    handle: Callable[[Any], None],
+    *,
+    group: str,
+    commit: Commit = "after",
+    start: Start = "earliest",
+    every: int = 1,
+    options: Mapping[str, str] | None = None,
+) -> int:
+    """Call ``handle`` with each message up to the end of the topic; gives how many there were.
+
+    ``start`` counts only where the group has no position yet. ``every`` is the number of messages between two
+    confirmations: a larger one is faster, and more is repeated, or lost, after a crash.
+    """
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError
+
+    _check(commit, start, every)
+    client = KafkaClient(f"the group {group}", servers, dict(options or {}))
+    partitions = len(client.state(topic, "read_committed").high)  # tells a broker or topic that is not there
+    settings = {
+        **client.driver_options(),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer(settings)
+    ended: set[int] = set()
+
+    def begin(who: Any, places: list[Any]) -> None:
+        for place, known in zip(places, who.committed(places, timeout=10), strict=True):
+            first = OFFSET_BEGINNING if start == "earliest" else OFFSET_END
+            place.offset = first if known.offset == OFFSET_INVALID else known.offset
+        who.assign(places)
+
+    handled = 0
+    batch: list[Any] = []
+    consumer.subscribe([topic], on_assign=begin)
+    try:
+        while len(ended) < partitions:
+            message: Any = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            if message.error() is not None:
+                if message.error().code() != KafkaError._PARTITION_EOF:
+                    raise _told(message.error(), topic, group)
+                ended.add(message.partition())
+                continue
+            batch.append(message)
+            if len(batch) >= every:
+                handled += _settle(consumer, batch, handle, commit)
+        return handled + _settle(consumer, batch, handle, commit)
+    finally:
+        consumer.close()
+
+
+def _settle(consumer: Any, batch: list[Any], handle: Callable[[Any], None], commit: Commit) -> int:
+    """Handle the messages at hand, and confirm them before or after."""
+    if not batch:
+        return 0
+    if commit == "before":
+        _confirm(consumer, batch)
+    for message in batch:
+        handle(message)
+    if commit == "after":
+        _confirm(consumer, batch)
+    count = len(batch)
+    batch.clear()
+    return count
+
+
+def _confirm(consumer: Any, batch: list[Any]) -> None:
+    from confluent_kafka import TopicPartition
+
+    last = {message.partition(): message for message in batch}
+    places = [TopicPartition(one.topic(), partition, one.offset() + 1) for partition, one in last.items()]
+    consumer.commit(offsets=places, asynchronous=False)
+
+
+def _told(error: Any, topic: str, group: str) -> Exception:
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+        return InputError(
+            f"The group {group} has not read records of {topic} that the broker no longer has. It neither skips them "
+            "nor begins anew by itself.",
+            hint="If the loss is accepted, choose another group and a start.",
+        )
+    return InputError(f"The group {group} cannot read {topic}: {error.str()}.")
+
+
+def _check(commit: str, start: str, every: int) -> None:
+    if commit not in get_args(Commit):
+        raise ConfigurationError(f"consume_topic: commit is 'after' or 'before', not {commit!r}.")
+    if start not in get_args(Start):
+        raise ConfigurationError(f"consume_topic: start is 'earliest' or 'latest', not {start!r}.")
+    if every < 1:
+        raise ConfigurationError(f"consume_topic: every is 1 or more, not {every}.")

@@ -1,0 +1,190 @@
+"""A table per slice behind a view of PostgreSQL: ``into=PostgresParts("blog_db", "visits", every="month")``.
+
+Guarantee:
+    A slice has a table of its own. Making it again truncates or drops that table and fills it, in one transaction that
+    also writes the ledger's row, so that no row is deleted one by one and a reader of the view sees the old slice or
+    the new one. Killed, cut off or overtaken at any moment, each slice is there once, as its last attempt made it.
+Consequences:
+    - The slice is the part: the dataset's slices are days or months, as ``every`` says.
+    - A slice that was frozen (``freeze_parts``) is refused.
+    - A new column is added to all parts first, by ``add_column_to_parts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakewright.connectors.postgres_connection import TableName
+from lakewright.connectors.postgres_opened import OpenedRelation
+from lakewright.errors import ConfigurationError, LeaseHeldError
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.identity import Identity
+from lakewright.model.parts import PartTables
+from lakewright.model.protocols import Writer
+from lakewright.model.receipts import Change
+from lakewright.model.slices import Slice
+
+if TYPE_CHECKING:  # a project file names destinations before Spark is there
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakewright.connectors.postgres_connection import Session
+    from lakewright.connectors.postgres_ledger import Ledger, PostgresLog
+    from lakewright.model.receipts import Commit
+
+__all__ = ["PostgresParts"]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresParts:
+    """A view (``visits`` or ``blog.visits``) of a connection, and the tables behind it, one per slice."""
+
+    connection: str
+    view: str
+    every: Literal["day", "month"] = "day"
+    clean: Literal["truncate", "drop"] = "truncate"
+    max_parts: int = 400
+
+    def __post_init__(self) -> None:
+        if not self.connection:
+            raise ConfigurationError("PostgresParts: name the connection, as [connections.NAME] declares it.")
+        if self.every not in ("day", "month"):
+            raise ConfigurationError(
+                f"PostgresParts: every is 'day' or 'month', as slices are, not {self.every!r}.",
+                hint="For weeks and years, outside a pipeline: replace_part_table.",
+            )
+        self.parts  # noqa: B018  (a wrong option is told when the file is loaded)
+
+    @property
+    def parts(self) -> PartTables:
+        return PartTables(self.view, every=self.every, clean=self.clean, max_parts=self.max_parts)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.connection}: {self.view}"
+
+    def check_writer(self, dataset: str, writer: Writer) -> None:
+        """Refuse what does not replace slices: metadata operations know whole tables only."""
+        if not writer.replaces_slice:
+            raise ConfigurationError(
+                f"{dataset}: {type(writer).__name__} changes rows, and TRUNCATE and DROP know whole tables only.",
+                hint="Use DataOverwrite(), or into=PostgresTable(...).",
+            )
+
+    def log(self, dataset: str, *, connections: Connections) -> PostgresLog:
+        from lakewright.connectors.postgres_ledger import PostgresLog
+
+        return PostgresLog(self._connection(dataset, connections), TableName.parse(self.view), dataset)
+
+    def open(
+        self,
+        dataset: str,
+        identity: Identity,
+        *,
+        connections: Connections,
+        spark: SparkSession,
+        still_mine: Callable[[], bool],
+    ) -> OpenedParts:
+        relation, connection = TableName.parse(self.view), self._connection(dataset, connections)
+        return OpenedParts(self, relation, connection, dataset, identity, spark, still_mine)
+
+    def _connection(self, dataset: str, connections: Connections) -> Connection:
+        return connections.get(self.connection, kind="postgresql", asked_by=dataset)
+
+
+class OpenedParts(OpenedRelation[PostgresParts]):
+    """`PostgresParts` opened for one attempt: fulfils ``OutsideTable``."""
+
+    def exists(self) -> bool:
+        from lakewright.connectors.postgres_connection import ask, connecting
+
+        with connecting(self._connection, what=self._what) as session:
+            row = ask(session, "SELECT to_regclass(%s) IS NOT NULL", (self._relation.sql,)).fetchone()
+            return row is not None and bool(row[0])
+
+    def replace(
+        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
+    ) -> Commit | None:
+        """Runs a job that puts the frame in the place of the slice's table; None where a newer attempt was first."""
+        import psycopg
+
+        from lakewright.connectors.postgres_connection import connect, connection_arguments
+        from lakewright.connectors.postgres_errors import explain_database_error
+        from lakewright.connectors.postgres_filling import FrameFilling
+        from lakewright.connectors.postgres_ledger import Ledger
+        from lakewright.connectors.postgres_part_load import load_part
+        from lakewright.failpoints import failpoint
+
+        slice_ = self._slice()
+        arguments, ledger = connection_arguments(self._connection), Ledger(self._relation, self._dataset)
+        made: list[Commit] = []
+        try:
+            with connect(arguments) as session:
+                with session.transaction():
+                    ledger.create(session)
+                    if not ledger.take(session, self._identity):
+                        return None
+
+                def finish(rows: int) -> None:
+                    touched = {slice_.value: Change(rows, None)}
+                    metrics = {"numOutputRows": rows}
+                    made.append(
+                        ledger.append(
+                            session,
+                            self._identity,
+                            operation=self._destination.clean.upper(),
+                            metrics=metrics,
+                            touched=touched,
+                        )
+                    )
+
+                load_part(
+                    session,
+                    self._destination.parts,
+                    FrameFilling(frame, self._identity.app_id, self._identity.number, self._what),
+                    day=slice_.interval.start.date(),
+                    whole=True,
+                    arguments=arguments,
+                    what=self._what,
+                    guard=lambda: self._refuse_overtaken(session, ledger),
+                    finish=finish,
+                )
+                failpoint(f"committed.{self._identity.part}")
+                return made[0]
+        except psycopg.Error as error:
+            explained = explain_database_error(error, what=self._what, effect="The slice is what it was.")
+            raise explained from explained.__cause__
+
+    def touch(self) -> Commit | None:
+        """Record the attempt's number and identity, without rows: what a fence is."""
+        from lakewright.connectors.postgres_connection import connecting
+        from lakewright.connectors.postgres_ledger import Ledger
+
+        ledger = Ledger(self._relation, self._dataset)
+        told = connecting(self._connection, what=self._what, effect="Nothing was written.")
+        with told as session, session.transaction():
+            ledger.create(session)
+            if not ledger.take(session, self._identity):
+                return None
+            return ledger.append(session, self._identity, operation="FENCE", metrics={}, touched={})
+
+    def _slice(self) -> Slice:
+        slice_ = Slice.parse(self._identity.slice_id)
+        every = self._destination.every
+        if slice_.kind != "event" or slice_.grid != every:
+            raise ConfigurationError(
+                f"{self._what}: the tables behind {self._relation} hold one {every} each, and the slice is none. "
+                "Nothing was written.",
+                hint=f"Cut the dataset by {every}s (event_time, grid), or say every= as it is cut.",
+            )
+        return slice_
+
+    def _refuse_overtaken(self, session: Session, ledger: Ledger) -> None:
+        ledger.lock(session, self._identity)
+        if not ledger.holds(session, self._identity) or not self._still_mine():
+            raise LeaseHeldError(
+                f"{self._what}: another run has taken over. The slice is what it was.",
+                name=self._dataset,
+                owner="another run",
+            )

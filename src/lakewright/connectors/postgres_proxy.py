@@ -1,0 +1,161 @@
+"""Write-once versions behind a view of PostgreSQL: ``into=PostgresProxy("blog_db", "devices", keeper="vault")``.
+
+Guarantee:
+    Every load has a table of its own (``devices_3``) that appears whole and is never changed or dropped again; the view
+    ``devices`` shows the newest, in one transaction with the ledger's row. A repeat of the same slice makes one more
+    table. With ``keeper`` the database denies the loader to change or drop what it has loaded. A load whose view could
+    not be switched is not loaded again by the next attempt, if nothing that it was made from has changed.
+Consequences:
+    - All versions stay: the keeper, or an administrator, drops what need not be kept any longer.
+    - A column that was dropped, moved or retyped makes the view anew in that transaction, with its grants; that is
+      refused where other views are built on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakewright.connectors.postgres_connection import TableName
+from lakewright.connectors.postgres_opened import OpenedRelation
+from lakewright.errors import ConfigurationError
+from lakewright.model.connections import Connection, Connections
+from lakewright.model.identity import Identity
+from lakewright.model.loads import LoadLimits
+from lakewright.model.protocols import Writer
+
+if TYPE_CHECKING:  # a project file names destinations before Spark is there
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakewright.connectors.postgres_ledger import PostgresLog
+    from lakewright.connectors.postgres_proxy_load import WriteOnceLoad
+    from lakewright.model.receipts import Commit
+
+__all__ = ["PostgresProxy"]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresProxy:
+    """A view (``devices`` or ``shop.devices``) of a connection, and the write-once tables behind it."""
+
+    connection: str
+    view: str
+    keeper: str | None = None
+    """The role that owns what was loaded, so that the loader cannot change it."""
+    min_rows: int = 1
+    max_loss: float | None = None
+    rules: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Name -> a condition in PostgreSQL's SQL that every row fulfils before a version is shown."""
+
+    def __post_init__(self) -> None:
+        if not self.connection:
+            raise ConfigurationError("PostgresProxy: name the connection, as [connections.NAME] declares it.")
+        if not self.view or TableName.parse(self.view).name.startswith("_lw_"):
+            raise ConfigurationError(f"PostgresProxy: '{self.view}' is no name for a view. Write devices.")
+        if self.keeper == "":
+            raise ConfigurationError("PostgresProxy: keeper is the name of a role, or left out.")
+        self.limits  # noqa: B018  (a wrong limit is told when the file is loaded)
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether it can be rolled back."""
+        return True
+
+    @property
+    def limits(self) -> LoadLimits:
+        return LoadLimits(self.min_rows, self.max_loss, self.rules)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.connection}: {self.view}"
+
+    def check_writer(self, dataset: str, writer: Writer) -> None:
+        """Refuse what does not write the whole: a version is complete or it is none."""
+        if not writer.replaces_slice:
+            raise ConfigurationError(
+                f"{dataset}: {type(writer).__name__} changes a table, and what lies behind a proxy is written once.",
+                hint="Use DataOverwrite(), or into=PostgresTable(...).",
+            )
+
+    def log(self, dataset: str, *, connections: Connections) -> PostgresLog:
+        from lakewright.connectors.postgres_ledger import PostgresLog
+
+        return PostgresLog(self._connection(dataset, connections), TableName.parse(self.view), dataset)
+
+    def open(
+        self,
+        dataset: str,
+        identity: Identity,
+        *,
+        connections: Connections,
+        spark: SparkSession,
+        still_mine: Callable[[], bool],
+    ) -> OpenedProxy:
+        relation, connection = TableName.parse(self.view), self._connection(dataset, connections)
+        return OpenedProxy(self, relation, connection, dataset, identity, spark, still_mine)
+
+    def _connection(self, dataset: str, connections: Connections) -> Connection:
+        return connections.get(self.connection, kind="postgresql", asked_by=dataset)
+
+
+class OpenedProxy(OpenedRelation[PostgresProxy]):
+    """`PostgresProxy` opened for one attempt: fulfils ``OutsideTable`` and ``ShowsEarlier``."""
+
+    def exists(self) -> bool:
+        from lakewright.connectors.postgres_connection import connecting
+        from lakewright.connectors.postgres_views import shown_version
+
+        with connecting(self._connection, what=self._what) as session:
+            return shown_version(session, self._relation) is not None
+
+    def replace(
+        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
+    ) -> Commit | None:
+        """Runs a job that loads the frame into a table of its own, and shows it; None where a newer attempt was first.
+
+        Where an attempt before it has loaded the same and could not show it, no job runs.
+        """
+        from lakewright.connectors.postgres_filling import FrameFilling
+
+        if where != "true":
+            raise ConfigurationError(
+                f"{self._what}: a version behind a view is whole, but the dataset is cut in slices ({where}).",
+                hint="Leave event_time out and read the inputs by Whole(); or use into=PostgresTable(...).",
+            )
+        filling = FrameFilling(frame, self._identity.app_id, self._identity.number, self._what)
+        return self._load().run(filling)
+
+    def touch(self) -> Commit | None:
+        """Record the attempt's number and identity, without rows: what a fence is."""
+        return self._load().fence()
+
+    def show_earlier(self, position: int) -> Commit | None:
+        """Show the version again that was shown at a position of the ledger, without a load."""
+        return self._load().show_earlier(position)
+
+    def _made_from(self) -> str | None:
+        """What decides on the rows: code, inputs and run time. None where the code is not known."""
+        mine = self._identity
+        if mine.code is None:
+            return None
+        told = json.dumps([mine.dataset, mine.slice_id, mine.code, mine.run_time, dict(mine.inputs)], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    def _load(self) -> WriteOnceLoad:
+        from lakewright.connectors.postgres_proxy_load import WriteOnceLoad
+
+        return WriteOnceLoad(
+            connection=self._connection,
+            view=self._relation,
+            dataset=self._dataset,
+            identity=self._identity,
+            what=self._what,
+            still_mine=self._still_mine,
+            keep=1,  # of no effect: nothing is dropped
+            limits=self._destination.limits,
+            keeper=self._destination.keeper,
+            made_from=self._made_from(),
+        )

@@ -1,0 +1,205 @@
+"""What lies in a checkpoint: read for people, checked before a start, copied to another place.
+
+A checkpoint is Spark's: ``metadata`` (which query), ``offsets/N`` (what micro-batch N reads), ``commits/N`` (that it is
+done), ``state`` (what it remembers). Nothing here ever changes one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from lakewright.errors import ConfigurationError, InputError, TargetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CheckpointState", "check_checkpoint", "copy_checkpoint", "read_checkpoint", "starting_offsets"]
+
+_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """How far a stream is: ``batch`` was begun last, ``committed`` was done last."""
+
+    query_id: str
+    batch: int
+    committed: int | None
+    offsets: tuple[Any, ...]
+    """Per source, up to where ``batch`` reads: for Kafka ``{topic: {partition: offset}}``."""
+    watermark: datetime | None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a micro-batch was begun that is not known to be done: a start repeats it."""
+        return self.committed is None or self.batch > self.committed
+
+
+def read_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:
+    """What the newest files of a checkpoint tell; None where no micro-batch has begun."""
+    files = _read(spark, path)
+    if "metadata" not in files and not any(name.startswith("offsets/") for name in files):
+        return None
+    query = _parsed(files.get("metadata"), f"{path}/metadata", _query_id)
+    numbers = [int(name.removeprefix("offsets/")) for name in files if name.startswith("offsets/")]
+    if not numbers:
+        return None
+    newest = max(numbers)
+    watermark, offsets = _parsed(files[f"offsets/{newest}"], f"{path}/offsets/{newest}", _offsets)
+    done = [int(name.removeprefix("commits/")) for name in files if name.startswith("commits/")]
+    for number in done[-1:]:
+        _parsed(files[f"commits/{max(done)}"], f"{path}/commits/{number}", _commit)
+    return CheckpointState(query, newest, max(done) if done else None, offsets, watermark)
+
+
+def check_checkpoint(spark: SparkSession, path: str) -> None:
+    """Refuse a checkpoint that cannot be read, or on which another query of this session is at work."""
+    state = read_checkpoint(spark, path)
+    if state is None:
+        return
+    if any(str(query.id) == state.query_id for query in spark.streams.active):
+        raise ConfigurationError(
+            f"Checkpointer: a stream is already at work on {path}. Nothing was started.",
+            hint="Stop it first, or give this one a place of its own.",
+        )
+
+
+def copy_checkpoint(spark: SparkSession, source: str, target: str) -> CheckpointState:
+    """Copy a checkpoint to another place, whole or not at all; the stream has to be stopped.
+
+    It becomes visible under its name at the end. Where a stream was at work meanwhile, the copy is refused.
+    """
+    from pyarrow import fs
+
+    before = read_checkpoint(spark, source)
+    if before is None:
+        raise ConfigurationError(f"Checkpointer: there is no checkpoint in {source}. Nothing was copied.")
+    check_checkpoint(spark, source)
+    if read_checkpoint(spark, target) is not None:
+        raise ConfigurationError(f"Checkpointer: {target} already holds a checkpoint. Nothing was copied.")
+    (here, inside), (there, outside) = (_filesystem(place) for place in (source, target))
+    draft = f"{outside}.copying"
+    if there.get_file_info(draft).type != fs.FileType.NotFound:
+        there.delete_dir(draft)
+    sizes = _sizes(here, inside)
+    there.create_dir(draft, recursive=True)
+    fs.copy_files(inside, draft, source_filesystem=here, destination_filesystem=there)
+    if _sizes(here, inside) != sizes or _sizes(there, draft) != sizes:
+        there.delete_dir(draft)
+        raise TargetError(
+            f"Checkpointer: {source} changed while it was copied. The copy was deleted.",
+            hint="Stop the stream, then copy again.",
+        )
+    there.move(draft, outside)
+    return before
+
+
+def starting_offsets(state: CheckpointState, source: int = 0) -> str:
+    """Where another query goes on, for Kafka's option ``startingOffsets``: from the end of the last micro-batch done.
+
+    Refused while one is pending: whether it was written is not known here.
+    """
+    if state.is_pending:
+        raise ConfigurationError(
+            f"Checkpointer: micro-batch {state.batch} was begun and is not known to be done.",
+            hint="Start the old query once more, until it has nothing to do; then go over to the new one.",
+        )
+    return json.dumps(state.offsets[source])
+
+
+def _read(spark: SparkSession, path: str) -> dict[str, str]:
+    """The text of ``metadata``, and of the newest file of offsets and of commits, by name."""
+    local = _local(path)
+    if local is None:
+        return _read_by_spark(spark, path)
+    found: dict[str, str] = {}
+    for folder in ("offsets", "commits"):
+        place = local / folder
+        numbers = [int(file.name) for file in place.glob("*") if _NUMBER.fullmatch(file.name)] if place.is_dir() else []
+        if numbers:
+            found[f"{folder}/{max(numbers)}"] = (place / str(max(numbers))).read_text(errors="replace")
+    if (local / "metadata").is_file():
+        found["metadata"] = (local / "metadata").read_text(errors="replace")
+    return found
+
+
+def _read_by_spark(spark: SparkSession, path: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for folder in ("metadata", "offsets", "commits"):
+        try:
+            frame = spark.read.option("wholetext", "true").text(f"{path}/{folder}")
+            rows = frame.selectExpr("_metadata.file_name AS name", "value").collect()
+        except Exception as error:
+            if "PATH_NOT_FOUND" in str(error):
+                continue
+            raise
+        if folder == "metadata":
+            found["metadata"] = "".join(row["value"] for row in rows)
+            continue
+        known = {int(row["name"]): row["value"] for row in rows if _NUMBER.fullmatch(row["name"])}
+        found |= {f"{folder}/{number}": known[number] for number in sorted(known)[-1:]}
+    return found
+
+
+def _parsed(text: str | None, file: str, parse: Any) -> Any:
+    try:
+        if text is None:
+            raise ValueError("it is not there")
+        return parse(text)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise InputError(
+            f"Checkpointer: {file} cannot be read ({error}): the stream cannot tell how far it was. Nothing was "
+            "started.",
+            hint="Bring the file back from a copy. Or begin with the next version of the checkpoint, at a start that "
+            "you choose: records are then read again, or left out.",
+        ) from None
+
+
+def _query_id(text: str) -> str:
+    return str(json.loads(text)["id"])
+
+
+def _offsets(text: str) -> tuple[datetime | None, tuple[Any, ...]]:
+    lines = text.splitlines()
+    if not lines or not re.fullmatch(r"v[0-9]+", lines[0]):
+        raise ValueError("it does not begin with its version")
+    told: Mapping[str, Any] = json.loads(lines[1])
+    moment = int(told.get("batchWatermarkMs", 0))
+    if len(lines) < 3:
+        raise ValueError("it ends before its offsets")
+    offsets = tuple(None if line == "-" else json.loads(line) for line in lines[2:])
+    return (datetime.fromtimestamp(moment / 1000, UTC) if moment else None), offsets
+
+
+def _commit(text: str) -> None:
+    lines = text.splitlines()
+    if not lines or not re.fullmatch(r"v[0-9]+", lines[0]):
+        raise ValueError("it does not begin with its version")
+
+
+def _local(path: str) -> Path | None:
+    if "://" not in path and not path.startswith("file:"):
+        return Path(path)
+    parsed = urlparse(path)
+    return Path(unquote(parsed.path)) if parsed.scheme == "file" else None
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    local = _local(path)
+    return (fs.LocalFileSystem(), str(local)) if local is not None else fs.FileSystem.from_uri(path)
+
+
+def _sizes(filesystem: Any, path: str) -> dict[str, int]:
+    from pyarrow import fs
+
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    return {one.path.removeprefix(path): one.size for one in found if one.is_file}

@@ -1,0 +1,133 @@
+"""Capturing late rows batch by batch, without a lake: for a ``foreachBatch`` function of one's own.
+
+Guarantee:
+    Late rows and rows without a usable event time are committed before the rows in time, each under the name of the
+    job and the number of the batch, so that a repeated batch adds nothing twice. The watermark travels in the commit of
+    the rows in time, the batch's own time in that of the late ones: a batch that is repeated, after a kill at any
+    moment, is judged by the watermark that it started with, and every row keeps its class.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakewright.errors import ConfigurationError
+from lakewright.failpoints import failpoint
+from lakewright.model.times import utc_now
+from lakewright.model.watermarks import Judgement, Measured, Watermark
+from lakewright.patterns.error_management.late_data_detector import (
+    LateDataDetector,
+    measure_event_times,
+    split_late_rows,
+)
+from lakewright.patterns.idempotency.delta_paths import table_exists
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["LateAccount", "write_on_time_rows"]
+
+_LOOK_BACK = 200
+"""Commits of a table in which the last batches of a job are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateAccount:
+    """``read = on_time + late + unusable``, and the watermarks before and after the batch."""
+
+    measured: Measured
+    before: Watermark
+    after: Watermark
+
+    @property
+    def read(self) -> int:
+        return self.measured.rows
+
+    @property
+    def late(self) -> int:
+        return self.measured.late_rows
+
+    @property
+    def unusable(self) -> int:
+        return self.measured.unusable
+
+    @property
+    def on_time(self) -> int:
+        return self.read - self.late - self.unusable
+
+
+def write_on_time_rows(
+    df: DataFrame,
+    *,
+    batch: int,
+    detector: LateDataDetector,
+    on_time_path: str,
+    late_path: str,
+    unusable_path: str,
+    job: str,
+    judged_at: datetime | None = None,
+) -> LateAccount:
+    """Runs the jobs that add a batch's rows to three Delta tables: in time, late, and without a usable event time.
+
+    ``batch`` is the number that Spark gives to a ``foreachBatch`` function, ``job`` a name that stays the same over
+    restarts. ``judged_at`` is the time of the batch: now, where it is not given; a repeat takes that of the first time.
+
+    >>> visits = spark.sql("SELECT 'v1' AS visit, timestamp'2026-01-05 10:06:00' AS at")
+    >>> account = write_on_time_rows(visits, batch=0, detector=LateDataDetector("30 minutes", event_time="at"),
+    ...     on_time_path=f"{folder}/visits", late_path=f"{folder}/late", unusable_path=f"{folder}/bad", job="visits")
+    >>> account.on_time, account.late, f"{account.after.at:%H:%M}"
+    (1, 0, '09:36')
+    """
+    if detector.event_time is None:
+        raise ConfigurationError(
+            "Late Data Detector: nothing tells when a row happened.", hint='Name the column: event_time="...".'
+        )
+    if not job or "'" in job or "\\" in job:
+        raise ConfigurationError(f"Late Data Detector: {job!r} is no name for a job.")
+    spark = df.sparkSession
+    begun = _notes(spark, late_path, job).get(batch)
+    at = datetime.fromisoformat(begun["judged_at"]) if begun is not None else judged_at or utc_now()
+    earlier = {number: note for number, note in _notes(spark, on_time_path, job).items() if number < batch}
+    before = Watermark.from_json(earlier[max(earlier)]["watermark"]) if earlier else Watermark()
+    shared = df.persist()
+    try:
+        measured = measure_event_times(shared, detector=detector, judgement=Judgement(before, at))
+        after = detector.tracking.advance(before, measured.seen, at)
+        split = split_late_rows(
+            shared,
+            event_time=detector.event_time,
+            watermark=before,
+            judged_at=at,
+            ahead=detector.ahead,
+            source=detector.source,
+        )
+        note = {"job": job, "batch": batch, "judged_at": at.isoformat()}
+        _add(split.late, late_path, note)
+        _add(split.unusable, unusable_path, note)
+        failpoint("late_rows_captured")
+        _add(split.on_time, on_time_path, {**note, "watermark": after.to_json()})
+    finally:
+        shared.unpersist()
+    return LateAccount(measured, before, after)
+
+
+def _add(rows: DataFrame, path: str, note: dict[str, Any]) -> None:
+    """Delta skips the commit of a batch that it has already."""
+    writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps({"late_data": note}))
+    writer.option("txnAppId", f"late-data:{note['job']}").option("txnVersion", note["batch"]).save(path)
+
+
+def _notes(spark: SparkSession, path: str, job: str) -> dict[int, dict[str, Any]]:
+    """What the last batches of a job noted in the commits of a table."""
+    if not table_exists(spark, path):
+        return {}
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT {_LOOK_BACK}").select("userMetadata")
+    found: dict[int, dict[str, Any]] = {}
+    for (text,) in history.collect():
+        note = json.loads(text).get("late_data") if text and '"late_data"' in text else None
+        if note is not None and note["job"] == job:
+            found[note["batch"]] = note
+    return found

@@ -1,0 +1,61 @@
+"""What keeping progress costs a stream, and what a crash would repeat: the two ends of one choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["ProgressReport", "progress_report", "report_of"]
+
+_KEEPING = ("walCommit", "commitOffsets", "commitBatch")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """Over the micro-batches that Spark remembers (the last hundred)."""
+
+    batches: int
+    rows: int
+    seconds: float
+    keeping_seconds: float
+    """Spent on the record of progress alone, all micro-batches together."""
+    repeated_rows: int
+    """What a crash at the worst moment reads again: the rows of the largest micro-batch."""
+    state_rows: int
+    state_bytes: int
+
+    @property
+    def keeping_seconds_per_row(self) -> float:
+        return self.keeping_seconds / self.rows if self.rows else 0.0
+
+
+def progress_report(query: StreamingQuery) -> ProgressReport:
+    """What a stream that runs or has ended tells of itself."""
+    return report_of([_as_dict(one) for one in query.recentProgress])
+
+
+def report_of(told: Iterable[Mapping[str, Any]]) -> ProgressReport:
+    """The same, of progress as Spark writes it."""
+    batches = [one for one in told if one.get("numInputRows")]
+    state = (batches[-1].get("stateOperators") or []) if batches else []
+    return ProgressReport(
+        batches=len(batches),
+        rows=sum(one["numInputRows"] for one in batches),
+        seconds=sum((one.get("durationMs") or {}).get("triggerExecution", 0) for one in batches) / 1000,
+        keeping_seconds=sum((one.get("durationMs") or {}).get(name, 0) for one in batches for name in _KEEPING) / 1000,
+        repeated_rows=max((one["numInputRows"] for one in batches), default=0),
+        state_rows=sum(one.get("numRowsTotal", 0) for one in state),
+        state_bytes=sum(one.get("memoryUsedBytes", 0) for one in state),
+    )
+
+
+def _as_dict(told: Any) -> Mapping[str, Any]:
+    if hasattr(told, "json") and isinstance(told.json, str):
+        found: Mapping[str, Any] = json.loads(told.json)
+        return found
+    return dict(told)

@@ -1,0 +1,220 @@
+"""A proxy over plain files: each load in a folder of its own, and a manifest that lists exactly its files.
+
+Guarantee:
+    A load's folder appears whole, by a rename, and is made read-only; a manifest appears whole too, under a number that
+    nobody had before. A reader goes by the newest manifest and gets the files that it lists, each of the size that was
+    noted, or an error that names the file; what else lies in the folder is not read.
+Consequences:
+    - It needs a file system with rename and hard links. On an object store use Delta, whose log is a manifest.
+    - Read-only files keep honest programs out, not the owner: where the law asks for more, lock them in the store
+      (S3 Object Lock and the like).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.failpoints import failpoint
+from lakewright.patterns.idempotency.refusals import refuse_empty
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Manifest", "publish_load", "read_latest_load", "read_manifest", "write_load"]
+
+_LOADS, _MANIFESTS, _FORMAT = "loads", "manifests", "_format.json"
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file of a load, as it was when the manifest was made."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What readers are to read: a load, and its files."""
+
+    number: int
+    load: str
+    file_format: str
+    options: Mapping[str, str]
+    files: tuple[Listed, ...]
+
+
+def write_load(
+    df: DataFrame,
+    path: str,
+    *,
+    file_format: Literal["parquet", "json", "csv", "orc"] = "parquet",
+    options: Mapping[str, str] | None = None,
+    empty: Literal["allow", "fail"] = "fail",
+) -> str:
+    """Runs a job that writes the frame into a new folder; returns the load's name. Readers see nothing of it yet.
+
+    >>> load = write_load(spark.createDataFrame([("v1",)], "visit string"), folder)
+    >>> publish_load(folder, load).number
+    1
+    >>> read_latest_load(spark, folder, schema="visit string").count()
+    1
+    """
+    home = _home(path)
+    if empty == "fail":
+        refuse_empty(df, what=f"Proxy ({path})")
+    name = uuid.uuid4().hex
+    new, place = home / f".new-{name}", home / _LOADS / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    chosen = dict(options or {})
+    try:
+        df.write.format(file_format).options(**chosen).save(str(new))
+        (new / _FORMAT).write_text(json.dumps({"format": file_format, "options": chosen}), encoding="utf-8")
+        for file in _walk(new):
+            file.chmod(0o444)
+        failpoint("staged")
+        os.rename(new, place)
+        for folder in [place, *(found for found in place.rglob("*") if found.is_dir())]:
+            folder.chmod(0o555)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    return name
+
+
+def publish_load(path: str, load: str) -> Manifest:
+    """Make the manifest that lets readers see a load; no data is written, and a repeat changes nothing.
+
+    A load that was published before is listed once more, under a new number: that is how to go back.
+    """
+    home = _home(path)
+    place = home / _LOADS / load
+    if not place.is_dir():
+        raise TargetError(
+            f"Proxy: {path} has no load {load}. Readers see what they saw.", hint="Publish what write_load returned."
+        )
+    newest = _newest(home)
+    if newest is not None and (known := read_manifest(path)).load == load:
+        return known
+    told = json.loads((place / _FORMAT).read_text(encoding="utf-8"))
+    files = tuple(
+        Listed(file.relative_to(home).as_posix(), file.stat().st_size, _checksum(file))
+        for file in sorted(_walk(place))
+        if not file.name.startswith(("_", "."))
+    )
+    made = Manifest((newest or 0) + 1, load, told["format"], told["options"], files)
+    _create(home, made)
+    return made
+
+
+def read_manifest(path: str, *, number: int | None = None) -> Manifest:
+    """The newest manifest, or the one of a number; no file that it lists is opened."""
+    home = _home(path)
+    chosen = _newest(home) if number is None else number
+    file = home / _MANIFESTS / f"{chosen or 0:08d}.json"
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        which = "no load was published yet" if chosen is None else f"there is no manifest {chosen}"
+        raise TargetError(f"Proxy: {path}: {which}.", hint="publish_load(path, load) makes one.") from None
+    files = tuple(Listed(one["path"], one["bytes"], one["sha256"]) for one in told["files"])
+    return Manifest(told["number"], told["load"], told["format"], told["options"], files)
+
+
+def read_latest_load(
+    spark: SparkSession,
+    path: str,
+    *,
+    schema: str | None = None,
+    number: int | None = None,
+    verify: Literal["sizes", "checksums"] = "sizes",
+) -> DataFrame:
+    """The rows of the load that the newest manifest lists (or that of a number); no job runs.
+
+    Every listed file is looked at first; with ``verify="checksums"`` it is read for that. ``schema`` (DDL) spares Spark
+    the look into the files, and is needed for a load without any.
+    """
+    if verify not in ("sizes", "checksums"):
+        raise ConfigurationError(f"Proxy: verify is 'sizes' or 'checksums', not {verify!r}.")
+    manifest, home = read_manifest(path, number=number), _home(path)
+    for listed in manifest.files:
+        _refuse_changed(home / listed.path, listed, manifest, checksums=verify == "checksums")
+    reader = spark.read.format(manifest.file_format).options(**dict(manifest.options))
+    # Partition folders are columns only where Spark knows at which folder they begin.
+    reader = reader.option("basePath", str(home / _LOADS / manifest.load))
+    if schema is not None:
+        reader = reader.schema(schema)
+    return reader.load([str(home / listed.path) for listed in manifest.files])
+
+
+def _refuse_changed(file: Path, listed: Listed, manifest: Manifest, *, checksums: bool) -> None:
+    wrong = None
+    if not file.is_file():
+        wrong = "is missing"
+    elif (size := file.stat().st_size) != listed.bytes:
+        wrong = f"has {size:,} bytes instead of {listed.bytes:,}"
+    elif checksums and _checksum(file) != listed.sha256:
+        wrong = "has another content than it had (SHA-256)"
+    if wrong is not None:
+        raise TargetError(
+            f"Proxy: the file {listed.path} {wrong}; manifest {manifest.number} lists it. Nothing was read.",
+            hint="Bring the file back, or read an earlier manifest: read_latest_load(..., number=...).",
+        )
+
+
+def _create(home: Path, made: Manifest) -> None:
+    """Let a manifest appear whole, and only where nobody else has made one of that number."""
+    folder = home / _MANIFESTS
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [{"path": one.path, "bytes": one.bytes, "sha256": one.sha256} for one in made.files]
+    told = {"number": made.number, "load": made.load, "format": made.file_format, "options": dict(made.options)}
+    draft = folder / f".{uuid.uuid4().hex}"
+    try:
+        draft.write_text(json.dumps({**told, "files": files}, indent=1), encoding="utf-8")
+        draft.chmod(0o444)
+        failpoint("manifest")
+        os.link(draft, folder / f"{made.number:08d}.json")
+    except FileExistsError:
+        raise TargetError(
+            f"Proxy: another process has published manifest {made.number} of {home} meanwhile. Its load counts.",
+            hint="Publish again if yours is the newer one.",
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _newest(home: Path) -> int | None:
+    found = [int(file.stem) for file in (home / _MANIFESTS).glob("*.json") if file.stem.isdigit()]
+    return max(found, default=None)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.rglob("*") if file.is_file())
+
+
+def _checksum(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _home(path: str) -> Path:
+    if "://" in path and not path.startswith("file://"):
+        raise ConfigurationError(
+            f"Proxy: {path} is not on a file system, so that no manifest can be made there exclusively.",
+            hint="Write a Delta table: its log is the manifest, see keep_versions.",
+        )
+    return Path(path.removeprefix("file://")).absolute()

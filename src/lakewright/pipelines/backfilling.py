@@ -1,0 +1,191 @@
+"""What a backfill would do to a dataset, and where it could not give what the slices held when they were first made.
+
+Answered from declarations and receipts alone: no Spark starts and no data is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from lakewright.errors import ConfigurationError, LakewrightError
+from lakewright.model.references import Latest, Pinned, Whole
+from lakewright.model.times import parse_duration
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.restoring import goes_back, going_back_of
+from lakewright.pipelines.states import DatasetPlan, SliceState
+from lakewright.pipelines.take import source_context
+from lakewright.pipelines.workshop import Workshop
+
+__all__ = ["Effect", "backfill_cautions", "effect_of", "going_back_notes"]
+
+Effect = Literal["overwrite", "merge", "restore", "send again", "new version", "take again", "rewind"]
+"""``merge`` applies the changes once more on top, ``restore`` takes the table back first; a source is taken again only
+where somebody asks for it, and a stream is rewound by a command of its own."""
+
+_RETENTION = timedelta(days=7)
+"""How long Delta gives back a version of a table that says nothing else."""
+_NEWEST = 2**62
+
+
+def effect_of(dataset: Dataset) -> Effect:
+    """What making a slice again does to what is there."""
+    if dataset.is_stream:
+        return "rewind"
+    if dataset.is_source:
+        return "take again"
+    if getattr(dataset.into, "resends", False):
+        return "send again"
+    if getattr(dataset.into, "keeps_versions", False):
+        return "new version"
+    if goes_back(dataset.writer):
+        return "restore"
+    return "overwrite" if dataset.writer is None or dataset.writer.replaces_slice else "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """A dataset and those of its slices that were made before and are to be made again."""
+
+    dataset: Dataset
+    states: Sequence[SliceState]
+
+    def slices(self, some: Sequence[str]) -> str:
+        first = some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} more"
+        return f"{self.dataset.name} {first}"
+
+
+def backfill_cautions(shop: Workshop, plans: Sequence[DatasetPlan], now: datetime) -> list[str]:
+    """Where what is made again may differ from what was made before although nothing was corrected, in words."""
+    told = [line for plan in plans if plan.dataset.is_source for line in _by_source(shop, plan)]
+    for repeat in _repeats(shop, plans):
+        told += [*_by_reference(shop, repeat), *_by_code(shop, repeat), *_by_pin(shop, repeat, now)]
+        told += [*_by_restore(shop, repeat, now), *_by_merge(repeat)]
+    return told
+
+
+def going_back_notes(shop: Workshop, plans: Sequence[DatasetPlan], now: datetime) -> list[str]:
+    """Which tables a run would take back before it merges, and to where."""
+    return [line for repeat in _repeats(shop, plans) for line in _by_restore(shop, repeat, now)]
+
+
+def _repeats(shop: Workshop, plans: Sequence[DatasetPlan]) -> Iterator[_Repeat]:
+    for plan in plans:
+        if plan.dataset.is_source or plan.dataset.is_stream or plan.dataset.name in shop.lake.borrowed:
+            continue
+        live = shop.store.receipts.live_slices(plan.dataset.name)
+        if again := [state for state in plan.to_make if state.slice.id in live]:
+            yield _Repeat(plan.dataset, again)
+
+
+def _by_source(shop: Workshop, plan: DatasetPlan) -> list[str]:
+    """Recorded windows that were to be read again, and are no longer held as they were."""
+    dataset = plan.dataset
+    if dataset.source is None or dataset.is_stream or not plan.to_make:
+        return []
+    context = source_context(shop, dataset)
+    told = []
+    for state in plan.to_make:
+        arrival = shop.store.arrivals.get(dataset.name, state.slice.number) if state.slice.kind == "arrival" else None
+        try:
+            gone = () if arrival is None else dataset.source.gone(arrival, context)
+        except LakewrightError as error:
+            return [f"{dataset.name}: whether its arrivals can be read again is not known: {error.message}"]
+        if gone:
+            told.append(
+                f"{dataset.name} {state.slice.id} cannot be read as it was: {gone[0]}. Without --sources a "
+                "backfill begins at what was taken."
+            )
+    return told
+
+
+def _by_reference(shop: Workshop, repeat: _Repeat) -> list[str]:
+    """Inputs that are read as they are now, and were something else then."""
+    live, told = shop.store.receipts.live_slices(repeat.dataset.name), []
+    for given in repeat.dataset.inputs:
+        reference = shop.graph.reference(repeat.dataset, given)
+        if not isinstance(reference, Latest | Whole):
+            continue
+        commits = shop.store.receipts.since(given.dataset, -1, _NEWEST)
+        newest = commits[-1].version if commits else -1
+        changed = [
+            state.slice.id for state in repeat.states if newest > live[state.slice.id].inputs.get(given.dataset, newest)
+        ]
+        if changed:
+            told.append(
+                f"{repeat.slices(changed)}: {given.dataset} is read as it is now ({type(reference).__name__}()) and "
+                "has changed since: not the values of then. AsOf(...) or Pinned() keeps them."
+            )
+    return told
+
+
+def _by_code(shop: Workshop, repeat: _Repeat) -> list[str]:
+    live, now = shop.store.receipts.live_slices(repeat.dataset.name), shop.codes.get(repeat.dataset.name)
+    changed = [s.slice.id for s in repeat.states if live[s.slice.id].code not in (now, None)]
+    if not changed:
+        return []
+    return [f"{repeat.slices(changed)}: made by older code or options; the code of now makes them again."]
+
+
+def _by_restore(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
+    """Where a table goes back to before it is merged into, and whether it still can."""
+    if not goes_back(repeat.dataset.writer):
+        return []
+    name, first = repeat.dataset.name, repeat.states[0].slice
+    decision = going_back_of(shop.store, name, first)
+    if decision.version is None:
+        return [f"{name}: is emptied before {first.id} is merged: no earlier slice is known."]
+    if (age := _too_old(shop, name, decision.version, now)) is not None:
+        return [
+            f"{name} {first.id}: version {decision.version}, which it would go back to, is {age} old, and the table "
+            "keeps versions for less: it will be refused. `history` keeps them for longer, from now on."
+        ]
+    return [
+        f"{name}: goes back to version {decision.version} before {first.id} is merged, then on to the newest slice."
+    ]
+
+
+def _by_pin(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
+    """Pinned inputs whose version Delta no longer gives back."""
+    name, told = repeat.dataset.name, []
+    for given in repeat.dataset.inputs:
+        if not isinstance(shop.graph.reference(repeat.dataset, given), Pinned):
+            continue
+        for state in repeat.states:
+            first = shop.store.receipts.first(name, state.slice.id)
+            then = None if first is None else first.inputs.get(given.dataset)
+            if then is not None and (age := _too_old(shop, given.dataset, then, now)) is not None:
+                told.append(
+                    f"{name} {state.slice.id}: version {then} of {given.dataset} is {age} old and can no longer be "
+                    "read: it will be refused."
+                )
+    return told
+
+
+def _by_merge(repeat: _Repeat) -> list[str]:
+    if effect_of(repeat.dataset) != "merge":
+        return []
+    return [
+        f"{repeat.dataset.name}: its changes are merged again on top of what is there; what a wrong slice added stays. "
+        "StatefulMerger restores the table first."
+    ]
+
+
+def _too_old(shop: Workshop, name: str, version: int, now: datetime) -> str | None:
+    """How old a version is, where that is more than the table gives back; None where it is not, or nobody knows."""
+    newest = shop.store.receipts.last_version(name)
+    receipt = shop.store.receipts.get(name, version)
+    if receipt is None or version == newest:
+        return None
+    age = now - receipt.committed_at
+    return f"{age.days} days" if age > _kept(shop, name) else None
+
+
+def _kept(shop: Workshop, name: str) -> timedelta:
+    told = shop.lake.properties(name).get("delta.deletedFileRetentionDuration", "")
+    try:
+        return parse_duration(told.lower().removeprefix("interval").strip())
+    except ConfigurationError:
+        return _RETENTION

@@ -1,0 +1,168 @@
+"""The life of dead letters: open, corrected or retired, by the identity of the record.
+
+A dead letter lies in ``dead_letters`` as long as its slice sets it aside; what people did about it lies in
+``dead_letter_life``, a row per replay or retirement. The state follows from both, so that no kill can leave them in
+disagreement: a letter that is there is open unless somebody retired it; one that was replayed and is gone is corrected.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
+from lakewright.model.identity import Identity
+from lakewright.model.slices import WHOLE
+from lakewright.model.sql import text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakewright.pipelines.workshop import Workshop
+
+__all__ = ["LETTER_COLUMNS", "Action", "State", "all_letters", "note_life", "retire_replaced"]
+
+Action = Literal["replayed", "retired"]
+State = Literal["open", "corrected", "retired"]
+
+_TOLD = {
+    "slice": "string",
+    "rule": "string",
+    "rules": "array<string>",
+    "error": "string",
+    "file": "string",
+    "file_version": "string",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "record_hash": "bigint",
+    "raw": "string",
+    "record": "string",
+    "run_id": "string",
+    "run_time": "timestamp",
+    "code": "string",
+}
+"""What a letter tells of its record and of who judged it, and what its life keeps of that."""
+_KEYS = ("dataset", "input", "id")
+_HISTORY = "array<struct<at: timestamp, action: string, rules: array<string>, note: string, by_run: string>>"
+LETTER_COLUMNS = (*_KEYS, *_TOLD, "state", "attempts", "note", "closed_at", "history")
+
+
+def all_letters(shop: Workshop) -> DataFrame | None:
+    """Every dead letter with its state, also those that are no longer set aside; None where there never was one. Lazy.
+
+    ``attempts`` counts replays, ``history`` tells each of them with the rules that were broken before it.
+    """
+    lake = shop.lake
+    there = lake.log(DEAD_LETTERS).exists()
+    if not there and not lake.log(DEAD_LETTER_LIFE).exists():
+        return None
+    life = _lives(shop)
+    letters = _set_aside(shop) if there else None
+    if letters is None:
+        assert life is not None
+        return life.selectExpr(*_KEYS, "known.*", *_closed())
+    if life is None:
+        nothing = ["'open' AS state", "0 AS attempts", "CAST(NULL AS STRING) AS note"]
+        nothing += ["CAST(NULL AS TIMESTAMP) AS closed_at", f"CAST(array() AS {_HISTORY}) AS history"]
+        return letters.selectExpr(*_KEYS, *_quoted(_TOLD), *nothing)
+    lived = life.select(*_KEYS, "last", "attempts", "history")
+    still = letters.join(lived, list(_KEYS), "left").selectExpr(
+        *_KEYS,
+        *_quoted(_TOLD),
+        "CASE WHEN last.action = 'retired' THEN 'retired' ELSE 'open' END AS state",
+        "coalesce(attempts, 0) AS attempts",
+        "last.note AS note",
+        "CASE WHEN last.action = 'retired' THEN last.at END AS closed_at",
+        f"coalesce(history, CAST(array() AS {_HISTORY})) AS history",
+    )
+    gone = life.join(letters.select(*_KEYS).distinct(), list(_KEYS), "left_anti")
+    return still.unionByName(gone.selectExpr(*_KEYS, "known.*", *_closed()))
+
+
+def _closed() -> list[str]:
+    state = "CASE WHEN last.action = 'retired' THEN 'retired' ELSE 'corrected' END AS state"
+    return [state, "attempts", "last.note AS note", "last.at AS closed_at", "history"]
+
+
+def _set_aside(shop: Workshop) -> DataFrame:
+    """The letters as they lie there, but for those of attempts that were rolled back."""
+    from pyspark.sql import functions as F
+
+    letters = shop.lake.read(DEAD_LETTERS, system_columns=True)
+    if "error" not in letters.columns:  # made by an older release
+        letters = letters.withColumn("error", F.lit(None).cast("string"))
+    withdrawn = [
+        f"(dataset = {text_literal(name)} AND slice = {text_literal(one.slice_id)} AND number = {one.number})"
+        for name, head in shop.store.receipts.heads().items()
+        if head.restored
+        for one in shop.store.receipts.since(name, -1, 2**62, kinds=("data",))
+        if one.state == "rolled back"
+    ]
+    if withdrawn:
+        letters = letters.where(f"NOT ({' OR '.join(withdrawn)})")
+    return letters.withColumn("id", F.expr(RECORD_ID))
+
+
+def _lives(shop: Workshop) -> DataFrame | None:
+    from pyspark.sql import functions as F
+
+    if not shop.lake.log(DEAD_LETTER_LIFE).exists():
+        return None
+    told = ", ".join(_quoted(_TOLD))
+    rows = shop.lake.read(DEAD_LETTER_LIFE, system_columns=True)
+    event = "named_struct('at', at, 'action', action, 'rules', rules, 'note', note, 'by_run', by_run)"
+    return rows.groupBy(*_KEYS).agg(
+        F.expr("CAST(count_if(action = 'replayed') AS INT) AS attempts"),
+        F.expr("max_by(struct(action, note, at), struct(at, by_run)) AS last"),
+        F.expr(f"max_by(struct({told}), struct(at, by_run)) AS known"),
+        F.expr(f"array_sort(collect_set({event})) AS history"),
+    )
+
+
+def note_life(shop: Workshop, letters: DataFrame, action: Action, *, note: str | None, of: str) -> None:
+    """Runs a job that adds to the life of letters what is done about them now."""
+    from pyspark.sql import functions as F
+
+    rows = letters.dropDuplicates(list(_KEYS)).select(
+        *_KEYS,
+        *_quoted(_TOLD),
+        F.lit(action).alias("action"),
+        F.lit(note).cast("string").alias("note"),
+        F.lit(shop.now()).cast("timestamp").alias("at"),
+        F.lit(shop.run.run_id).alias("by_run"),
+    )
+    identity = Identity(
+        dataset=of,
+        slice_id=WHOLE.id,
+        number=shop.store.leases.draw(of),
+        run_id=shop.run.run_id,
+        part="life",
+        run_time=shop.run.time.isoformat(),
+    )
+    shop.lake.open(DEAD_LETTER_LIFE, identity).append(rows, partition_by=("dataset",))
+
+
+def retire_replaced(shop: Workshop, source: str, replaced: str, *, note: str) -> None:
+    """Runs jobs that retire what was set aside of records that are no longer there (SQL), whoever set it aside."""
+    letters = all_letters(shop)
+    if letters is None:
+        return
+    theirs = letters.where(f"input = {text_literal(source)} AND state <> 'retired' AND ({replaced})")
+    if theirs.isEmpty():
+        return
+    note_life(shop, theirs, "retired", note=note, of=source)
+    if shop.lake.log(DEAD_LETTERS).exists():
+        identity = Identity(
+            dataset=source,
+            slice_id=WHOLE.id,
+            number=shop.store.leases.draw(source),
+            run_id=shop.run.run_id,
+            part="replaced",
+        )
+        # Those of the source itself: what a step set aside is replaced when its slice is made again.
+        own = f"dataset = {text_literal(source)} AND input = dataset"
+        shop.lake.open(DEAD_LETTERS, identity).delete(f"{own} AND ({replaced})")
+
+
+def _quoted(columns: dict[str, str]) -> list[str]:
+    return [f"`{name}`" for name in columns]

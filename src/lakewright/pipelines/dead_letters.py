@@ -1,0 +1,165 @@
+"""Looking at dead letters, and closing those that nobody will correct."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, get_args
+
+from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE
+from lakewright.model.identity import Identity
+from lakewright.model.slices import WHOLE
+from lakewright.model.sql import text_literal
+from lakewright.pipelines.dead_letter_life import State, all_letters, note_life
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakewright.pipelines.workshop import Workshop
+
+__all__ = ["LetterCount", "Selection", "count_letters", "drop_old_history", "retire_letters", "select_letters"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead letters are meant; what is left empty does not matter."""
+
+    dataset: str | None = None
+    records: tuple[str, ...] = ()
+    """The short names of records, as ``dead-letters list`` shows them."""
+    reasons: tuple[str, ...] = ()
+    """Rules, of which one at least was broken."""
+    slices: tuple[str, ...] = ()
+    start: datetime | None = None
+    """Set aside from this time on."""
+    end: datetime | None = None
+    """And before this one."""
+    states: tuple[State, ...] = ("open",)
+
+    def __post_init__(self) -> None:
+        for state in self.states:
+            if state not in get_args(State):
+                raise UnknownNameError("state of a dead letter", state, get_args(State))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether nothing but the dataset tells which letters are meant."""
+        return not (self.records or self.reasons or self.slices or self.start or self.end)
+
+    def condition(self) -> str:
+        """The same as SQL on letters."""
+        parts = [f"state IN ({_listed(self.states)})"]
+        if self.dataset is not None:
+            parts.append(f"dataset = {text_literal(self.dataset)}")
+        if self.records:
+            parts.append(f"id IN ({_listed([one.lower() for one in self.records])})")
+        if self.reasons:
+            parts.append(f"arrays_overlap(rules, array({_listed(self.reasons)}))")
+        if self.slices:
+            parts.append(f"slice IN ({_listed(self.slices)})")
+        parts += [
+            f"run_time {sign} TIMESTAMP '{at:%Y-%m-%d %H:%M:%S}'"
+            for sign, at in ((">=", self.start), ("<", self.end))
+            if at is not None
+        ]
+        return " AND ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterCount:
+    """How many letters of one dataset, under one rule, are in each state."""
+
+    dataset: str
+    rule: str
+    open: int
+    corrected: int
+    retired: int
+    new: int
+    """Open ones that were set aside since the time asked for."""
+    oldest: datetime | None = field(default=None)
+    """When the oldest open one was set aside."""
+
+
+def select_letters(shop: Workshop, selection: Selection) -> DataFrame | None:
+    """The letters that are meant; None where there never was a dead letter. Lazy."""
+    if selection.dataset is not None:
+        shop.graph[selection.dataset]  # a wrong name is told before anything is read
+    letters = all_letters(shop)
+    return None if letters is None else letters.where(selection.condition())
+
+
+def count_letters(shop: Workshop, *, since: datetime | None = None) -> list[LetterCount]:
+    """Runs a job that counts the letters of all datasets, for people and alarms."""
+    from pyspark.sql import functions as F
+
+    letters = all_letters(shop)
+    if letters is None:
+        return []
+    states = [F.count_if(F.col("state") == state).alias(f"_{state}") for state in get_args(State)]
+    is_new = "false" if since is None else f"run_time >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S}'"
+    counted = letters.groupBy("dataset", "rule").agg(
+        *states,
+        F.expr(f"count_if(state = 'open' AND {is_new}) AS new"),
+        F.expr("min(CASE WHEN state = 'open' THEN run_time END) AS oldest"),
+    )
+    return [
+        LetterCount(r["dataset"], r["rule"], r["_open"], r["_corrected"], r["_retired"], r["new"], r["oldest"])
+        for r in sorted(counted.collect(), key=lambda row: (row["dataset"], row["rule"]))
+    ]
+
+
+def retire_letters(shop: Workshop, selection: Selection, *, because: str) -> int:
+    """Runs jobs that close open letters for good, with the reason; how many there were.
+
+    They stay where they are, and a repeat of their slice does not open them again.
+    """
+    if not because.strip():
+        raise ConfigurationError("A dead letter is retired for a reason. Nothing was changed.", hint="--because TEXT")
+    if selection.dataset is None or selection.is_wide:
+        raise ConfigurationError(
+            "Nothing says which dead letters to retire. Nothing was changed.",
+            hint="Name a dataset and --record, --reason, --slice, --from or --to.",
+        )
+    letters = select_letters(shop, selection)
+    count = 0 if letters is None else letters.count()
+    if letters is not None and count:
+        note_life(shop, letters, "retired", note=because, of=selection.dataset)
+    return count
+
+
+def drop_old_history(shop: Workshop, dataset: str, keep: timedelta, *, dry_run: bool) -> tuple[int, int]:
+    """Runs jobs that retire the open letters of a dataset that are older than ``keep``, and forget closed ones.
+
+    How many were retired and forgotten. Closed ones are forgotten once no row of theirs is set aside any more.
+    """
+    limit = shop.now() - keep
+    letters = select_letters(shop, Selection(dataset, states=("open", "corrected")))
+    if letters is None:
+        return 0, 0
+    old = letters.where(f"coalesce(closed_at, run_time) < TIMESTAMP '{limit:%Y-%m-%d %H:%M:%S}'")
+    still, gone = old.where("state = 'open'"), old.where("state = 'corrected'")
+    counts = {row["state"]: row["count"] for row in old.groupBy("state").count().collect()}
+    retired, forgotten = counts.get("open", 0), counts.get("corrected", 0)
+    if dry_run:
+        return retired, forgotten
+    if retired:
+        note_life(shop, still, "retired", note=f"older than {keep.days} days", of=dataset)
+    if forgotten:
+        identity = Identity(
+            dataset=dataset,
+            slice_id=WHOLE.id,
+            number=shop.store.leases.draw(dataset),
+            run_id=shop.run.run_id,
+            part="forgotten",
+        )
+        same = f"t.dataset = {text_literal(dataset)} AND t.input <=> s.input AND t.id = s.id"
+        records = gone.select("input", "id").distinct()
+        table = shop.lake.open(DEAD_LETTER_LIFE, identity)
+        table.merge(records, on=same, clauses="WHEN MATCHED THEN DELETE")
+    return retired, forgotten
+
+
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(map(text_literal, values))

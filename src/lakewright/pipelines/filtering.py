@@ -1,0 +1,163 @@
+"""Counting what the filters of a step remove: before the write, so that the figures travel in its commit.
+
+A receipt has them from the commit, whoever reads it: the run itself, recovery, the harvest of a stream, a rebuilt
+store. The history of a dataset's filters is therefore its receipts, one by one or gathered by windows of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from lakewright.errors import LimitExceeded, StepFailed
+from lakewright.model.arrivals import JsonValue
+from lakewright.model.findings import Finding
+from lakewright.model.protocols import EACH, FIRST, READ, FilterTally
+from lakewright.model.receipts import Counters, Filtered, Receipt
+from lakewright.patterns.error_management.filter_blame import find_failing_row
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.workshop import Attempt
+from lakewright.store import Store
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.inputs import InputFrame
+
+__all__ = ["FilterWindow", "count_filters", "filter_history", "filter_warnings"]
+
+
+def count_filters(current: Attempt, inputs: Sequence[InputFrame]) -> None:
+    """Runs a narrow job per input with filters; then the limits decide. What was found travels in each commit."""
+    for one in inputs:
+        for tally in one.tallies:
+            if tally.totals is None:
+                continue
+            filtered = _count(current, tally)
+            _stop_above(current, tally, filtered)
+            # The account is that of the driving input: the first that is guarded.
+            current.told.setdefault("filtered", cast("JsonValue", asdict(filtered)))
+
+
+def _count(current: Attempt, tally: FilterTally) -> Filtered:
+    assert tally.totals is not None
+    try:
+        row = tally.totals.first()
+    except Exception as error:
+        raise _explained(current, tally, error) from error
+    assert row is not None
+    found = {name: int(value) for name, value in row.asDict().items()}
+    return Filtered(
+        judged=found.pop(READ),
+        removed={name.removeprefix(FIRST): rows for name, rows in found.items() if name.startswith(FIRST)},
+        breaks={name.removeprefix(EACH): rows for name, rows in found.items() if name.startswith(EACH)},
+        sample=tally.sample,
+    )
+
+
+def _explained(current: Attempt, tally: FilterTally, error: Exception) -> Exception:
+    blame = find_failing_row(tally.judged, tally.conditions)
+    if blame is None:
+        return error
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return StepFailed(
+        f"{current.dataset.place}: {current.dataset.name}, slice {current.slice.id}: the filter '{blame.filter}' "
+        f"cannot be computed for the row {blame.row}: {said[:300]} Nothing was written.",
+        hint="Use a function that gives NULL instead (try_cast, try_divide), or a Dead-Letter rule before the filter.",
+    )
+
+
+def _stop_above(current: Attempt, tally: FilterTally, filtered: Filtered) -> None:
+    for name, share in filtered.above(tally.stop_above).items():
+        rows = filtered.removed[name]
+        raise LimitExceeded(
+            f"{current.dataset.name}, slice {current.slice.id}: the filter '{name}' removed {rows:,} of "
+            f"{filtered.judged:,} rows ({share:.1%}), more than the limit of {tally.stop_above[name]:.1%}. "
+            "Nothing was published.",
+            dataset=current.dataset.name,
+            slice_id=current.slice.id,
+            share=share,
+            rows=rows,
+        )
+
+
+def filter_warnings(store: Store, dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
+    """What is said of filters that remove more than ``warn_above``, and what they removed before."""
+    filtered = receipt.counters.filtered
+    limits: dict[str, float] = {}
+    for given in dataset.inputs:
+        for guard in given.guards:
+            limits |= guard.limits("warn_above") if isinstance(guard, FilterInterceptor) else {}
+    above = {} if filtered is None else filtered.above(limits)
+    if not above:
+        return ()
+    assert filtered is not None
+    before = _before(store, receipt)
+    return tuple(
+        Finding(
+            dataset=dataset.name,
+            subject="filter",
+            message=f"The filter '{name}' removed {share:.1%} of {filtered.judged:,} rows in slice {receipt.slice_id}"
+            f"{_compared(before, name)}, more than {limits[name]:.1%}.",
+            slice_id=receipt.slice_id,
+            cure=f"`lakewright filters {dataset.name}` shows when it began: was it the data, or the release?",
+        )
+        for name, share in above.items()
+    )
+
+
+def _before(store: Store, receipt: Receipt) -> Filtered | None:
+    for earlier in store.receipts.history(receipt.dataset, limit=20):
+        if earlier.version < receipt.version and earlier.counters.filtered is not None:
+            return earlier.counters.filtered
+    return None
+
+
+def _compared(before: Filtered | None, name: str) -> str:
+    share = None if before is None else before.shares().get(name)
+    return "" if share is None else f" ({share:.1%} before)"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterWindow:
+    """What the filters removed in one slice, or in one window of time ``[start, end)`` of a stream."""
+
+    slice_id: str | None
+    start: datetime | None
+    end: datetime | None
+    job_version: str | None
+    run_id: str | None
+    filtered: Filtered = field(default_factory=lambda: Filtered(0))
+
+
+def filter_history(
+    store: Store, dataset: str, *, window: timedelta | None = None, limit: int = 50
+) -> list[FilterWindow]:
+    """The live receipts with figures, newest first; gathered by the time of their commits where a window is given."""
+    live = [
+        one
+        for one in store.receipts.history(dataset, limit=limit if window is None else 100_000)
+        if one.state == "live" and one.counters.filtered is not None
+    ]
+    if window is None:
+        return [FilterWindow(one.slice_id, None, None, one.code, one.run_id, _of(one.counters)) for one in live]
+    gathered: dict[datetime, FilterWindow] = {}
+    for one in live:
+        start = _start_of(one.committed_at, window)
+        known = gathered.get(start, FilterWindow(None, start, start + window, one.code, one.run_id))
+        total = known.filtered.plus(_of(one.counters))
+        gathered[start] = FilterWindow(None, start, start + window, known.job_version, known.run_id, total)
+    return sorted(gathered.values(), key=lambda found: found.start or _EPOCH, reverse=True)[:limit]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _start_of(moment: datetime, window: timedelta) -> datetime:
+    return _EPOCH + (moment - _EPOCH) // window * window
+
+
+def _of(counters: Counters) -> Filtered:
+    assert counters.filtered is not None
+    return counters.filtered

@@ -1,0 +1,87 @@
+"""What guards need of the dataset that they guard: refused when the project is loaded, before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakewright.errors import ConfigurationError
+from lakewright.model.protocols import Guard, LatenessGuard, StreamGuard
+from lakewright.pipelines.definitions import Dataset, Input
+
+if TYPE_CHECKING:
+    from lakewright.pipelines.graph import Graph
+
+__all__ = ["check_guards"]
+
+
+def check_guards(graph: Graph, dataset: Dataset) -> None:
+    """Refuse a guard that cannot do here what it promises."""
+    lateness = 0
+    for given in dataset.inputs:
+        for place, guard in enumerate(given.guards):
+            name = type(guard).__name__
+            if isinstance(guard, LatenessGuard):
+                lateness += 1
+                _check_lateness(graph, dataset, given, guard)
+            if getattr(guard, "reads_earlier_slices", False) and not dataset.is_stream:
+                _check_earlier(graph, dataset, name)
+            if isinstance(guard, StreamGuard) and dataset.is_stream:
+                _check_on_stream(graph, dataset, given, guard, place)
+    if lateness > 1:
+        raise ConfigurationError(f"{dataset.name} has {lateness} guards that keep a watermark; it can have one.")
+
+
+def _check_lateness(graph: Graph, dataset: Dataset, given: Input, guard: Guard) -> None:
+    name = type(guard).__name__
+    if dataset.into is not None:
+        raise ConfigurationError(
+            f"{dataset.name}: {name} keeps its watermark in the dataset's own commits, and this one goes to "
+            f"{dataset.into.shown}.",
+            hint="Judge in a dataset of the lake, and send that one out.",
+        )
+    if dataset.is_stream and (given is not graph.streamed_input(dataset) or graph.reads_changes(dataset)):
+        raise ConfigurationError(f"{dataset.name}: {name} judges the rows that a stream adds, and none else.")
+    if not dataset.is_stream and graph.slicing[dataset.name].follows != given.dataset:
+        raise ConfigurationError(
+            f"{dataset.name}: {name} judges batch by batch as they come, and this dataset is not cut so.",
+            hint="A dataset with slices of event time says by late=Capture() that rows which come after their slice "
+            'was made are kept aside, and by closes="watermark" and wait="30 minutes" when that is.',
+        )
+    above = graph.datasets.get(given.dataset)
+    if getattr(guard, "event_time", None) is None and (above is None or above.event_time is None):
+        raise ConfigurationError(
+            f"{dataset.name}: {name} has no event time to judge {given.dataset} by.",
+            hint=f'Name the column: {name}(..., event_time="..."). The time of processing is never late.',
+        )
+
+
+def _check_earlier(graph: Graph, dataset: Dataset, name: str) -> None:
+    if graph.slicing[dataset.name].kind != "event":
+        raise ConfigurationError(
+            f"{dataset.name}: {name} has a window, but no slices of event time to look back over.",
+            hint="Give the dataset an event_time, or leave window out: then repeats within a slice are found.",
+        )
+    if dataset.into is not None:
+        raise ConfigurationError(
+            f"{dataset.name}: {name} looks into earlier slices, which are outside the lake: {dataset.into.shown}.",
+            hint="Drop repeats in a dataset of the lake, and send that one out.",
+        )
+
+
+def _check_on_stream(graph: Graph, dataset: Dataset, given: Input, guard: StreamGuard, place: int) -> None:
+    name = type(guard).__name__
+    if given is not graph.streamed_input(dataset):
+        return  # it is read as it stands when a micro-batch begins
+    if graph.reads_changes(dataset):
+        raise ConfigurationError(
+            f"{dataset.name} follows the changes of {given.dataset}: a change that looks like another one is none the "
+            f"less a change, so {name} is not for it.",
+        )
+    above = graph.datasets.get(given.dataset)
+    guard.check_stream(None if above is None else above.event_time)
+    if any(isinstance(one, LatenessGuard) for one in given.guards):
+        other = next(type(one).__name__ for one in given.guards if isinstance(one, LatenessGuard))
+        raise ConfigurationError(
+            f"{dataset.name}: {name} drops what lies behind its own watermark before {other} could judge it.",
+            hint=f"Judge in a stream of its own, and let this one follow it: {other} there, {name} here.",
+        )

@@ -1,0 +1,126 @@
+"""Watermarks of batches: what an arrival or a micro-batch is judged by, kept in the commits that moved it.
+
+Guarantee:
+    A batch is judged by the watermark that the batch before it left, which its commit tells. A repeat of the batch,
+    whenever and by whomever, finds the same one: its own commit does not count, nor those of batches that were taken
+    back by a rewind or a rollback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from lakewright.errors import LimitExceeded
+from lakewright.lake.log import own_commits
+from lakewright.model.identity import Identity
+from lakewright.model.protocols import GuardContext, LatenessGuard
+from lakewright.model.receipts import Counters
+from lakewright.model.slices import Slice
+from lakewright.model.watermarks import Judgement, Watermark
+from lakewright.pipelines.definitions import Input
+from lakewright.pipelines.workshop import Attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["judged_by_watermark", "refuse_too_late", "with_lateness"]
+
+_LATENESS = "lateness"
+
+
+def judged_by_watermark(
+    attempt: Attempt, given: Input, guard: LatenessGuard, frame: DataFrame, context: GuardContext
+) -> GuardContext:
+    """Runs the job that measures a batch; what it found travels in the attempt's commits, with the next watermark."""
+    before = _before(attempt)
+    judged_at = None if context.streamed else _arrived_at(attempt, given)
+    context = replace(context, lateness=Judgement(before, judged_at))
+    measured = guard.measure(frame, context)
+    at = measured.judged_at
+    after = before if at is None else guard.tracking.advance(before, measured.seen, at)
+    attempt.told[_LATENESS] = {
+        "before": None if before.at is None else before.at.isoformat(),
+        "after": after.to_json(),
+        "read": measured.rows,
+        "late": dict(measured.late),
+        "of": dict(measured.of),
+        "unusable": measured.unusable,
+    }
+    return context
+
+
+def refuse_too_late(attempt: Attempt) -> None:
+    """Stop a batch of which more rows are late than its detector allows; what it captured stays as evidence."""
+    found = cast("dict[str, Any] | None", attempt.told.get(_LATENESS))
+    if found is None or not found["read"]:
+        return
+    late, read = sum(found["late"].values()), found["read"]
+    for given in attempt.dataset.inputs:
+        for guard in given.guards:
+            limit = getattr(guard, "stop_above", None) if isinstance(guard, LatenessGuard) else None
+            if limit is None or late / read <= limit:
+                continue
+            by_source = ", ".join(f"{name or 'rows'} {rows:,}" for name, rows in sorted(found["late"].items()))
+            raise LimitExceeded(
+                f"{attempt.dataset.name}, {attempt.slice.id}: {late:,} of {read:,} rows ({late / read:.1%}) are late, "
+                f"more than the limit of {limit:.1%} ({by_source}). Nothing was published.",
+                dataset=attempt.dataset.name,
+                slice_id=attempt.slice.id,
+                share=late / read,
+                rows=late,
+            )
+
+
+def with_lateness(counters: Counters, identity: Identity) -> Counters:
+    """The counters of a batch with what its commit tells of late rows."""
+    found = cast("dict[str, Any] | None", identity.details.get(_LATENESS))
+    if found is None:
+        return counters
+    read = found["read"] if counters.read is None else counters.read
+    late = {source: rows for source, rows in found["late"].items() if rows}
+    held = sum(late.values())
+    repeats = None if counters.duplicates is None else counters.duplicates - held  # what was left over until now
+    return replace(counters, read=read, duplicates=repeats, held=held, held_by_source=late)
+
+
+def _arrived_at(attempt: Attempt, given: Input) -> datetime:
+    """When an arrival was recorded: the same in each attempt."""
+    store = attempt.shop.store
+    arrival = store.arrivals.get(given.dataset, attempt.slice.number)
+    if arrival is not None:
+        return arrival.recorded_at
+    receipt = store.receipts.live(given.dataset, attempt.slice.id)
+    return attempt.shop.run.time if receipt is None else receipt.committed_at
+
+
+def _before(attempt: Attempt) -> Watermark:
+    """The watermark that the batch before this one left; none where there was no batch, or it told none."""
+    identity = _last_of_stream(attempt) if attempt.dataset.is_stream else _last_arrival(attempt)
+    found = None if identity is None else cast("dict[str, Any] | None", identity.details.get(_LATENESS))
+    return Watermark() if found is None else Watermark.from_json(found["after"])
+
+
+def _last_arrival(attempt: Attempt) -> Identity | None:
+    live = attempt.shop.store.receipts.live_slices(attempt.dataset.name)
+    earlier = [found for slice_id in live if (found := Slice.parse(slice_id)) < attempt.slice]
+    if not earlier:
+        return None
+    commit = attempt.shop.lake.log(attempt.dataset.name).commit(live[max(earlier).id].version)
+    return Identity.from_json(commit.metadata)
+
+
+def _last_of_stream(attempt: Attempt) -> Identity | None:
+    """The identity of the last micro-batch before this one whose rows still count, from the end of the log."""
+    below, upto = attempt.slice.number, None
+    for commit, identity in own_commits(attempt.shop.lake.delta_log(attempt.dataset.name)):
+        if upto is not None and commit.version > upto:
+            continue
+        if identity.kind == "restore":
+            upto = int(str(identity.details["restored_to"]))
+        elif identity.kind == "rewind":
+            below = min(below, Slice.parse(identity.slice_id).number)
+        elif identity.kind == "data" and "batch" in identity.details and Slice.parse(identity.slice_id).number < below:
+            return identity
+    return None

@@ -1,0 +1,272 @@
+"""Checkpointer: a stream that dies goes on where it was, and says what it cannot go on from."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.pipelines.streaming import send, until
+
+from lakewright.connectors.kafka_consumer import consume_topic
+from lakewright.errors import ConfigurationError, InputError
+from lakewright.patterns.error_management.checkpoint_files import copy_checkpoint, read_checkpoint, starting_offsets
+from lakewright.patterns.error_management.checkpointer import (
+    BatchId,
+    Checkpointer,
+    checkpointed,
+    keep_progress,
+)
+from lakewright.patterns.error_management.progress_report import progress_report, report_of
+from lakewright.patterns.ingestion.own_session import own_session
+from lakewright.testing.kafka import Kafka
+
+SCHEMA = "id int, at timestamp"
+
+
+def visits(spark: SparkSession, folder: Path, *, files: int = 1) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).json(str(folder))
+
+
+def windows(rows: DataFrame) -> DataFrame:
+    counted = rows.withWatermark("at", "1 hour").groupBy(F.window("at", "10 minutes")).count()
+    return counted.select(F.col("window.start").alias("start"), "count")
+
+
+def land(folder: Path, number: int, *minutes: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [{"id": number, "at": f"2026-01-01T10:{minute:02}:00Z"} for minute in minutes]
+    (folder / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+class FailingWrite:
+    """Adds to a Delta table; fails once before or after some micro-batches. Marks are files: it may run elsewhere."""
+
+    def __init__(self, path: Path, *, before: set[int], after: set[int], named: bool) -> None:
+        self.path, self.before, self.after, self.named = path, before, after, named
+
+    def __call__(self, rows: DataFrame, batch: BatchId) -> None:
+        self._fail(batch.number, "before", self.before)
+        options = batch.options if self.named else {}
+        rows.write.format("delta").options(**options).mode("append").save(str(self.path))
+        self._fail(batch.number, "after", self.after)
+
+    def _fail(self, number: int, word: str, numbers: set[int]) -> None:
+        mark = self.path.with_name(f"{self.path.name}-{word}-{number}")
+        if number in numbers and not mark.exists():
+            mark.touch()
+            raise RuntimeError(f"killed {word} the write of micro-batch {number}")
+
+
+def run_to_the_end(frame: DataFrame, write: FailingWrite, checkpoint: Checkpointer) -> int:
+    """Start it again whenever it dies; tells how often it did."""
+    deaths = 0
+    while True:
+        try:
+            keep_progress(frame, write, checkpoint=checkpoint).wait()
+        except Exception as error:
+            deaths += 1
+            if "killed" not in str(error) or deaths > 9:
+                raise
+        else:
+            return deaths
+
+
+@pytest.mark.shows("03.checkpointer", 1)
+@pytest.mark.shows("03.checkpointer", 2)
+def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for number in range(4):
+        land(tmp_path / "in", number, *[chance.randrange(60) for _ in range(5)])
+    before, after = ({chance.randrange(4)} for _ in range(2))
+
+    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "visits", output_mode="update")
+    write = FailingWrite(tmp_path / "counts", before=before, after=after, named=True)
+    assert run_to_the_end(windows(visits(spark, tmp_path / "in")), write, checkpoint) == 2
+
+    plain = spark.read.schema(SCHEMA).json(str(tmp_path / "in")).groupBy(F.window("at", "10 minutes")).count()
+    wanted = sorted((row["window"]["start"], row["count"]) for row in plain.collect())
+    told = spark.read.format("delta").load(str(tmp_path / "counts")).groupBy("start").agg(F.max("count"))
+    assert sorted(tuple(row) for row in told.collect()) == wanted
+
+    # The same without state: what was written before the crash is skipped by its name, or is there twice without one.
+    rows = visits(spark, tmp_path / "in", files=4)
+    for named, count in ((True, 20), (False, 40)):
+        place = Checkpointer(str(tmp_path / f"plain-{named}"), "plain")
+        write = FailingWrite(tmp_path / f"rows-{named}", before=set(), after={0}, named=named)
+        assert run_to_the_end(rows, write, place) == 1
+        assert spark.read.format("delta").load(str(write.path)).count() == count
+        state = read_checkpoint(spark, place.path)
+        assert state is not None
+        assert (state.batch, state.committed, state.is_pending) == (0, 0, False)  # the same micro-batch, repeated
+
+    # At most once: what had begun is left out. The rows of a crash before the write are lost, and none is there twice.
+    rarely = Checkpointer(str(tmp_path / "rarely"), "rarely", delivery="at most once")
+    write = FailingWrite(tmp_path / "rows-rarely", before={1}, after={2}, named=False)
+    assert run_to_the_end(visits(spark, tmp_path / "in"), write, rarely) == 2
+    assert spark.read.format("delta").load(str(write.path)).count() == 15
+
+    # What is kept survives another sink and other columns, and says why it cannot survive another grouping.
+    land(tmp_path / "in", 9, 1)
+    grouped = visits(spark, tmp_path / "in").withWatermark("at", "1 hour").groupBy(F.window("at", "10 minutes"), "id")
+    with pytest.raises(ConfigurationError, match="kept by another query: its grouping, its keys") as refused:
+        run_to_the_end(grouped.count(), write, checkpoint)
+    assert "next version of the checkpoint" in str(refused.value.hint)
+
+    # A copy in another place goes on as the original would; one of a stream at work is refused.
+    copied = Checkpointer(str(tmp_path / "elsewhere"), "visits", output_mode="update")
+    state = copy_checkpoint(spark, checkpoint.path, copied.path)
+    assert state == read_checkpoint(spark, copied.path)
+    with pytest.raises(ConfigurationError, match="already holds a checkpoint"):
+        copy_checkpoint(spark, checkpoint.path, copied.path)
+    with pytest.raises(ConfigurationError, match="there is no checkpoint in"):
+        copy_checkpoint(spark, str(tmp_path / "nowhere"), str(tmp_path / "x"))
+
+
+@pytest.mark.shows("03.checkpointer", 3)
+@pytest.mark.shows("03.checkpointer", 6)
+def test_a_running_query_tells_its_offsets_and_what_it_cannot_go_on_from_is_told(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = kafka.topic(partitions=2)
+    send(kafka, topic, [f"a{i}" for i in range(3)])
+    send(kafka, topic, [f"b{i}" for i in range(5)], partition=1)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    records = spark.readStream.format("kafka").options(**options).load()
+    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "records", every="1 second")
+    target = str(tmp_path / "records")
+
+    def write(rows: DataFrame, batch: BatchId) -> None:
+        rows.write.format("delta").options(**batch.options).mode("append").save(target)
+
+    stream = keep_progress(records, write, checkpoint=checkpoint)
+    try:
+        until(lambda: (found := read_checkpoint(spark, checkpoint.path)) is not None and found.committed == 0)
+        state = read_checkpoint(spark, checkpoint.path)
+        assert state is not None
+        assert state.offsets == ({topic: {"0": 3, "1": 5}},)
+        consumed = spark.read.format("delta").load(target).groupBy("partition").agg(F.max("offset") + 1)
+        assert {str(row[0]): row[1] for row in consumed.collect()} == state.offsets[0][topic]
+
+        with pytest.raises(ConfigurationError, match="a stream is already at work on"):
+            keep_progress(records, write, checkpoint=checkpoint)
+        with own_session(spark, {}) as other:  # Spark would stop the first, and tell nobody
+            second = other.readStream.format("kafka").options(**options).load()
+            with pytest.raises(ConfigurationError, match="another stream is at work on"):
+                keep_progress(second, write, checkpoint=checkpoint).wait(30)
+        assert stream.query.isActive
+        with pytest.raises(ConfigurationError, match="a stream is already at work on"):
+            copy_checkpoint(spark, checkpoint.path, str(tmp_path / "copy"))
+    finally:
+        stream.stop()
+
+    # Another query may take over where this one has stopped.
+    stopped = read_checkpoint(spark, checkpoint.path)
+    assert stopped is not None
+    assert json.loads(starting_offsets(stopped)) == {topic: {"0": 3, "1": 5}}
+
+    # What the stream has not read is gone from the topic.
+    send(kafka, topic, ["a3", "a4"])
+    delete_records(kafka, topic, 0, 5)
+    send(kafka, topic, ["a5"])
+    again = Checkpointer(checkpoint.location, "records")
+    with pytest.raises(InputError, match=r"are gone from its source.*neither skips them nor begins anew"):
+        keep_progress(records, write, checkpoint=again).wait()
+
+    # A file of the checkpoint is damaged, or lost.
+    newest = max((Path(checkpoint.path) / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    newest.write_text("v1\n{broken")
+    with pytest.raises(InputError, match=rf"offsets/{newest.name} cannot be read.*Nothing was started") as told:
+        keep_progress(records, write, checkpoint=again)
+    assert "next version of the checkpoint" in str(told.value.hint)
+    (Path(checkpoint.path) / "metadata").unlink()
+    with pytest.raises(InputError, match="metadata cannot be read"):
+        keep_progress(records, write, checkpoint=again)
+
+
+def delete_records(kafka: Kafka, topic: str, partition: int, before: int) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    (done,) = client.delete_records([TopicPartition(topic, partition, before)]).values()
+    done.result(30)
+
+
+@pytest.mark.shows("03.checkpointer", 4)
+def test_confirming_after_the_work_repeats_and_confirming_before_it_loses(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=2)
+    send(kafka, topic, [f"a{i}" for i in range(4)])
+    send(kafka, topic, ["b0", "b1"], partition=1)
+
+    def consumed(commit: str) -> list[str]:
+        handled: list[str] = []
+
+        def handle(message: object) -> None:
+            value = message.value().decode()  # type: ignore[attr-defined]
+            if value == "a2" and "a1" in handled and handled.count("crash") == 0:
+                handled.append("crash")
+                raise RuntimeError("killed")
+            handled.append(value)
+
+        given = {"group": f"{topic}-{commit}", "commit": commit, "every": 2}
+        with pytest.raises(RuntimeError, match="killed"):
+            consume_topic(kafka.bootstrap, topic, handle, **given)  # type: ignore[arg-type]
+        consume_topic(kafka.bootstrap, topic, handle, **given)  # type: ignore[arg-type]
+        assert consume_topic(kafka.bootstrap, topic, handle, **given) == 0  # type: ignore[arg-type]
+        handled.remove("crash")
+        return sorted(handled)
+
+    everything = ["a0", "a1", "a2", "a3", "b0", "b1"]
+    after, before = consumed("after"), consumed("before")
+    assert sorted(set(after)) == everything  # none is lost
+    assert len(after) >= len(everything)
+    assert len(before) == len(set(before)) < len(everything)  # none twice, and some lost
+
+
+@pytest.mark.shows("03.checkpointer", 5)
+def test_short_intervals_cost_more_and_repeat_less(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(6):
+        land(tmp_path / "in", number, 1, 2)
+    reports = []
+    for files in (1, 6):  # what an interval brings: few records at a time, or many
+        place = Checkpointer(str(tmp_path / f"every-{files}"), f"every {files}")
+        rows = visits(spark, tmp_path / "in", files=files)
+        stream = keep_progress(rows, lambda rows, batch: rows.foreach(id), checkpoint=place)
+        stream.wait()
+        reports.append(progress_report(stream.query))
+        assert len(list((Path(place.path) / "commits").glob("[0-9]*"))) == reports[-1].batches
+    short, long = reports
+    assert (short.rows, long.rows) == (12, 12)
+    assert (short.batches, long.batches) == (6, 1)  # each keeps its progress once
+    assert (short.repeated_rows, long.repeated_rows) == (2, 12)
+    assert short.keeping_seconds > 0
+
+    told = {"numInputRows": 5, "durationMs": {"walCommit": 20, "commitOffsets": 30, "triggerExecution": 400},
+            "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 800}]}  # fmt: skip
+    report = report_of([told, told, {"numInputRows": 0}])
+    assert (report.batches, report.keeping_seconds, report.seconds) == (2, 0.1, 0.8)
+    assert (report.keeping_seconds_per_row, report.state_rows, report.state_bytes) == (0.01, 7, 800)
+
+
+@pytest.mark.shows("03.checkpointer", 6)
+@pytest.mark.shows("03.checkpointer", 7)
+def test_what_cannot_be_relied_on_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'location' is empty: a stream without a checkpoint begins anew"):
+        Checkpointer("", "visits")
+    with pytest.raises(ConfigurationError, match="delivery is 'at least once', 'at most once', 'exactly once'"):
+        Checkpointer("/x", "visits", delivery="twice")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="version is 1 or more"):
+        Checkpointer("/x", "visits", version=0)
+    with pytest.raises(ConfigurationError, match="not a stream"):
+        checkpointed(spark.range(1), Checkpointer("/x", "visits"))
+    land(tmp_path / "in", 1, 1)
+    hasty = Checkpointer(str(tmp_path / "hasty"), "hasty", asynchronous=True, every="1 second")
+    with pytest.raises(ConfigurationError, match="cannot be kept asynchronously for a stream with state"):
+        checkpointed(windows(visits(spark, tmp_path / "in")), hasty)
+    with pytest.raises(ConfigurationError, match="for its own sinks only, not for a function"):
+        keep_progress(visits(spark, tmp_path / "in"), lambda rows, batch: None, checkpoint=hasty)
+    assert checkpointed(visits(spark, tmp_path / "in"), hasty) is not None

@@ -1,0 +1,74 @@
+"""Dynamic Late Data Integrator: which partitions changed after they were processed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakewright.errors import ConfigurationError, InputError
+from lakewright.patterns.error_management.dynamic_late_data_integrator import (
+    PartitionState,
+    changed_partitions,
+    slices_with_late_rows,
+)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"2024-{text}")
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 1)
+def test_of_the_two_rows_of_the_example_one_is_late() -> None:
+    states = [
+        PartitionState("2024-12-17", processed=at("12-17T10:20"), updated=at("12-17T03:00")),
+        PartitionState("2024-12-18", processed=at("12-18T09:55"), updated=at("12-20T10:12")),
+    ]
+    assert slices_with_late_rows(states, current="2024-12-20").selected == ("2024-12-18",)
+    # Neither the current partition, nor what somebody has claimed, nor what was never processed.
+    more = [
+        PartitionState("2024-12-19", processed=at("12-19T10:00"), updated=at("12-20T10:12"), claimed=True),
+        PartitionState("2024-12-20", processed=at("12-20T10:00"), updated=at("12-20T10:12")),
+        PartitionState("2024-12-16", processed=None, updated=at("12-20T10:12")),
+    ]
+    assert slices_with_late_rows([*more, *states], current="2024-12-20").selected == ("2024-12-18",)
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 7)
+def test_what_depends_on_the_past_is_made_on_to_the_newest_and_what_is_too_old_is_told() -> None:
+    states = [PartitionState(f"2024-09-{day:02d}", 5, 9 if day in (3, 21) else 2) for day in range(1, 31)]
+    found = slices_with_late_rows(states, current="2024-09-25", oldest="2024-09-10", stateful=True)
+    assert found.selected == ("2024-09-21", "2024-09-22", "2024-09-23", "2024-09-24")
+    assert found.skipped == ("2024-09-03",)
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 8)
+def test_a_state_that_is_missing_or_contradicts_itself_is_refused() -> None:
+    with pytest.raises(InputError, match="state is empty"):
+        slices_with_late_rows([], current="2024-12-20")
+    with pytest.raises(InputError, match="2024-12-18 twice"):
+        slices_with_late_rows([PartitionState("2024-12-18", 1, 2)] * 2, current="2024-12-20")
+    with pytest.raises(ConfigurationError, match="compares a time with a version"):
+        slices_with_late_rows([PartitionState("2024-12-18", 1, at("12-18T09:55"))], current="2024-12-20")
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 3, 8)
+def test_the_log_tells_what_changed_and_compaction_is_no_change(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "visits")
+    for day in ("2024-12-17", "2024-12-18", "2024-12-17"):
+        rows = spark.sql(f"SELECT '{day}' AS day, 1 AS pages")
+        rows.write.format("delta").mode("append").partitionBy("day").save(path)
+    assert changed_partitions(spark, path, column="day", after=-1) == {"2024-12-17": 2, "2024-12-18": 1}
+    assert changed_partitions(spark, path, column="day", after=1) == {"2024-12-17": 2}
+    spark.sql(f"OPTIMIZE delta.`{path}`")
+    assert changed_partitions(spark, path, column="day", after=2) == {}
+    with pytest.raises(ConfigurationError, match="not partitioned by 'month'"):
+        changed_partitions(spark, path, column="month", after=-1)
+    for version in (0, 1):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(InputError, match="begins with version 2, and changes after version 0"):
+        changed_partitions(spark, path, column="day", after=0)
+    with pytest.raises(InputError, match="no Delta table"):
+        changed_partitions(spark, f"{path}-other", column="day", after=0)

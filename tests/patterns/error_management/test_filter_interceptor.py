@@ -1,0 +1,121 @@
+"""Filter Interceptor on frames: what is kept is what a plain filter keeps, and every row removed has one name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.patterns.delta import rows
+
+from lakewright.errors import ConfigurationError
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor, intercept_filters
+from lakewright.patterns.error_management.filter_sql import filter_sql
+
+SCHEMA = "type string, full_name string, version string"
+# The rule that asks for a value stands behind the one that measures it: a missing value is its own, all the same.
+FILTERS = {
+    "short_type": "length(type) > 2",
+    "null_type": "type IS NOT NULL",
+    "null_full_name": "full_name IS NOT NULL",
+    "known_version": "version IN ('1', '2')",
+}
+DEVICES = [
+    ("phone", "Galaxy", "1"),
+    ("laptop", "Think", "2"),
+    (None, "Nameless", "1"),
+    (None, None, "1"),
+    ("pc", "Short", "1"),
+    ("pc", None, None),
+    ("phone", None, "9"),
+    ("phone", "Unknown", None),
+]
+
+
+@pytest.mark.shows("03.filter-interceptor", 1)
+@pytest.mark.shows("03.filter-interceptor", 2)
+@pytest.mark.shows("03.filter-interceptor", 7)
+def test_each_row_removed_counts_once_in_python_and_in_sql_alike(spark: SparkSession) -> None:
+    devices = spark.createDataFrame(DEVICES, SCHEMA)
+    devices.createOrReplaceTempView("devices_to_filter")
+
+    found = intercept_filters(devices, filters=FILTERS, overlaps=True)
+    counts = {row["filter"]: row["removed"] for row in found.counts.collect()}
+    assert counts == {"short_type": 2, "null_type": 2, "null_full_name": 1, "known_version": 1, None: 2}
+    assert sum(counts.values()) == len(DEVICES)
+    # Of the rows that break several, each filter tells all: a missing value is never "too short" or "unknown" too.
+    breaks = {row["filter"]: row["breaks"] for row in found.counts.collect()}
+    assert breaks == {"short_type": 2, "null_type": 2, "null_full_name": 3, "known_version": 2, None: None}
+
+    plain = devices.where(" AND ".join(f"({condition})" for condition in FILTERS.values()))
+    statements = filter_sql(FILTERS, table="devices_to_filter")
+    assert rows(found.kept) == rows(plain) == rows(spark.sql(statements.kept))
+    in_sql = {row["filter"]: row["removed"] for row in spark.sql(statements.counts).collect()}
+    assert in_sql == counts
+    flags = {row["status_flag"] for row in spark.sql(statements.flagged).collect()}
+    assert flags == {"short_type", "null_type", "null_full_name", "known_version", None}
+
+    # A later condition may rely on an earlier one, here and in the filter itself.
+    ordered = {"number": "version RLIKE '^[0-9]+$'", "high": lambda: F.col("version").cast("int") > 1}
+    letters = spark.createDataFrame([("a", "b", "x"), ("a", "b", "1"), ("a", "b", "7")], SCHEMA)
+    told = intercept_filters(letters, filters=ordered)
+    assert {row["filter"]: row["removed"] for row in told.counts.collect()} == {"number": 1, "high": 1, None: 1}
+    assert rows(told.kept) == [("a", "b", "7")]
+
+    with pytest.raises(ConfigurationError, match=r"the filter 'typo' does not fit.*tipe") as refused:
+        intercept_filters(devices, filters={"fine": "type IS NOT NULL", "typo": "tipe IS NOT NULL"})
+    assert refused.value.hint == "The input has type, full_name, version."
+    with pytest.raises(ConfigurationError, match="the filter 'name' gives string, not true or false"):
+        intercept_filters(devices, filters={"name": "upper(type)"})
+
+
+RETRIED = """
+import json
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from lakewright.patterns.error_management.filter_interceptor import intercept_filters
+
+spark = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate()
+
+def fails_at_first(batches):
+    for batch in batches:
+        yield batch
+    if TaskContext.get().attemptNumber() == 0:
+        raise RuntimeError("the machine is gone")
+
+numbers = spark.range(0, 100, 1, 4).mapInPandas(fails_at_first, "id long")
+found = intercept_filters(numbers, filters={"low": "id >= 10", "even": "id % 2 = 0"})
+actions = [{str(row["filter"]): row["removed"] for row in found.counts.collect()} for _ in range(2)]
+print(json.dumps({"counts": actions, "kept": [found.kept.count(), found.kept.count()]}))
+"""
+
+
+@pytest.mark.classic_only("a server of its own would have to try tasks again")
+@pytest.mark.shows("03.filter-interceptor", 3)
+def test_tasks_that_are_tried_again_and_a_second_action_change_no_count() -> None:
+    done = subprocess.run([sys.executable, "-c", RETRIED], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the machine is gone" in done.stderr  # tasks did fail, and were tried again
+    counts = {"low": 10, "even": 45, "None": 45}
+    assert json.loads(done.stdout.splitlines()[-1]) == {"counts": [counts, counts], "kept": [45, 45]}
+
+
+def test_options_that_cannot_mean_anything_are_refused() -> None:
+    named = {"has_id": "id IS NOT NULL"}
+    with pytest.raises(ConfigurationError, match="'filters' is a mapping"):
+        FilterInterceptor(filters={})
+    with pytest.raises(ConfigurationError, match="is no name for a filter"):
+        FilterInterceptor(filters={"a/b": "true"})
+    with pytest.raises(ConfigurationError, match="stop_above names 'other', which is none of the filters: has_id"):
+        FilterInterceptor(filters=named, stop_above={"other": 0.5})
+    with pytest.raises(ConfigurationError, match="warn_above is a share from 0 to 1, not 15"):
+        FilterInterceptor(filters=named, warn_above=15)
+    with pytest.raises(ConfigurationError, match="sample is a share from 0 to 1"):
+        FilterInterceptor(filters=named, sample=2)
+    with pytest.raises(ConfigurationError, match="stop_above needs the rows to be counted, and sample is 0"):
+        FilterInterceptor(filters=named, stop_above=0.5, sample=0)
+    with pytest.raises(ConfigurationError, match="'has_id' is not SQL text"):
+        filter_sql({"has_id": lambda: None}, table="t")  # type: ignore[dict-item]

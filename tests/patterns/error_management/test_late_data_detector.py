@@ -1,0 +1,122 @@
+"""Late Data Detector: rows in time, late rows and rows without a usable time; the arithmetic is in tests/model."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.patterns.delta import table
+from tests.patterns.error_management.streams import land_batches, run_to_end, state_of, stream_of
+
+from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.failpoints import FailpointReached, arm
+from lakewright.model.watermarks import Judgement, Watermark
+from lakewright.patterns.error_management.late_data_capture import LateAccount, write_on_time_rows
+from lakewright.patterns.error_management.late_data_detector import (
+    LateDataDetector,
+    measure_event_times,
+    split_late_rows,
+)
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def visits(spark: SparkSession, *times: str | None) -> DataFrame:
+    day = [None if at is None else f"2026-01-05 {at}:00" if len(at) == 5 else at for at in times]
+    return spark.createDataFrame([(at,) for at in day], "at string")
+
+
+def write(frame: DataFrame, folder: Path, batch: int, detector: LateDataDetector | None = None) -> LateAccount:
+    return write_on_time_rows(
+        frame,
+        batch=batch,
+        detector=detector or LateDataDetector("30 minutes", event_time="at"),
+        on_time_path=str(folder / "on_time"),
+        late_path=str(folder / "late"),
+        unusable_path=str(folder / "unusable"),
+        job="visits",
+        judged_at=NOON,
+    )
+
+
+@pytest.mark.shows("03.late-data-detector", 1, 3, 5, 6, 7)
+def test_a_batch_is_judged_by_the_watermark_that_it_started_with_also_when_it_is_repeated(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    first = write(visits(spark, "10:00", "10:05", "10:06"), tmp_path, 0)
+    assert first.before.at is None
+    assert f"{first.after.at:%H:%M}" == "09:36"
+    assert (first.read, first.late) == (3, 0)
+
+    # Exactly at the watermark is in time. What has no usable time is neither late nor moves it.
+    second = visits(spark, "09:20", "09:31", "10:07", "09:36", None, "yesterday", "2026-02-01 00:00:00")
+    arm({"LAKEWRIGHT_FAILPOINT": "late_rows_captured", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    try:
+        with pytest.raises(FailpointReached):
+            write(second, tmp_path, 1)
+    finally:
+        arm({})
+    account = write(second, tmp_path, 1)
+    assert (account.read, account.on_time, account.late, account.unusable) == (7, 2, 2, 3)
+    assert f"{account.after.at:%H:%M}" == "09:37"
+    late = [(at[11:16], f"{mark:%H:%M}", by) for at, mark, by in table(spark, tmp_path / "late")]
+    assert late == [("09:20", "09:36", 960.0), ("09:31", "09:36", 300.0)]
+    assert len(table(spark, tmp_path / "unusable")) == 3
+    # Once more, after all was committed: each row keeps its class, and nothing is there twice.
+    assert write(second, tmp_path, 1) == account
+    kept = [row[0][11:16] for row in table(spark, tmp_path / "on_time")]
+    assert kept == ["09:36", "10:00", "10:05", "10:06", "10:07"]
+    assert len(table(spark, tmp_path / "late")) == 2
+
+
+@pytest.mark.shows("03.late-data-detector", 4)
+def test_two_partitions_and_two_sources_are_judged_as_configured(spark: SparkSession) -> None:
+    rows = [("web", 0, "10:00"), ("web", 1, "09:20"), ("app", 0, "09:50")]
+    begun = spark.createDataFrame(rows, "source string, part int, at string")
+    begun = begun.withColumn("at", F.expr("to_timestamp('2026-01-05 ' || at)"))
+    more = spark.sql(
+        "SELECT s AS source, 0 AS part, timestamp'2026-01-05 09:30:00' AS at FROM VALUES ('web'), ('app') AS t(s)"
+    )
+    late = {}
+    for across, over in (("min", "min"), ("max", "max"), ("min", "each")):
+        detector = LateDataDetector(
+            "0 minutes", event_time="at", partition="part", source="source", across=across, over_sources=over
+        )  # type: ignore[arg-type]
+        first = measure_event_times(begun, detector=detector, judgement=Judgement(Watermark(), NOON))
+        assert (first.rows, first.late_rows, len(first.seen)) == (3, 0, 3)
+        after = detector.tracking.advance(Watermark(), first.seen, NOON)
+        second = measure_event_times(more, detector=detector, judgement=Judgement(after, NOON))
+        late[across, over] = dict(second.late)
+        assert second.late_share("app") == (1.0 if over != "min" else 0.0)
+    assert late == {("min", "min"): {}, ("max", "max"): {"web": 1, "app": 1}, ("min", "each"): {"app": 1}}
+
+
+@pytest.mark.shows("03.late-data-detector", 2)
+def test_spark_emits_and_keeps_the_windows_of_the_worked_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    times = ["03:15", "03:00", "01:50", "03:11", "04:31"]
+    land_batches(tmp_path / "landing", [[{"at": f"2023-06-30T{at}:00Z"}] for at in times])
+    events = stream_of(spark, tmp_path / "landing", "at timestamp").withWatermark("at", "1 hour")
+    counts = events.groupBy(F.window("at", "10 minutes")).count()
+    shown = counts.select(F.date_format("window.start", "HH:mm").alias("start"), "count")
+    told = run_to_end(shown, tmp_path / "checkpoint", into=tmp_path / "out")
+    assert [one["eventTime"]["watermark"][11:16] for one in told[1:]] == ["02:15", "02:15", "02:15", "02:15", "03:31"]
+    assert sum(state_of(told, "numRowsDroppedByWatermark")) == 1
+    assert table(spark, tmp_path / "out") == [("03:00", 1), ("03:10", 2)]
+    assert state_of(told, "numRowsTotal")[-1] == 1  # 04:30 to 04:40 is kept
+
+
+@pytest.mark.shows("03.late-data-detector", 8)
+def test_without_an_event_time_nothing_can_be_judged(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(1)
+    with pytest.raises(MissingColumnsError, match="no column at"):
+        split_late_rows(frame, event_time="at", watermark=None, judged_at=NOON)
+    with pytest.raises(ConfigurationError, match="nobody knows its unit"):
+        split_late_rows(frame, event_time="id", watermark=None, judged_at=NOON)
+    with pytest.raises(ConfigurationError, match="nothing tells when a row happened"):
+        write(frame, tmp_path, 0, LateDataDetector("30 minutes"))
+    taken = visits(spark, "10:00").withColumn("watermark", F.lit(1))
+    with pytest.raises(ConfigurationError, match="already has a column 'watermark'"):
+        split_late_rows(taken, event_time="at", watermark=None, judged_at=NOON)

@@ -1,0 +1,274 @@
+"""Proxy: every load is written once, one name shows the newest, and the store itself protects the others."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.connectors.test_postgres_table import Database
+from tests.pipelines.test_full_loader import HEADER, ONE, TWO, deliver, lines
+
+from lakewright.connectors.postgres_keeper import set_up_keeper
+from lakewright.connectors.postgres_proxy import PostgresProxy
+from lakewright.errors import ConfigurationError, InputError, SchemaChangeError, TargetError
+from lakewright.failpoints import FailpointReached, arm
+from lakewright.model.connections import Connection
+from lakewright.model.ddl import schema_from_ddl
+from lakewright.model.secrets import Secret
+from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
+from lakewright.patterns.idempotency.merger import Merger
+from lakewright.patterns.idempotency.proxy import (
+    copy_hidden_table,
+    keep_versions,
+    load_hidden_table,
+    point_view_at,
+    publish_load,
+    read_latest_load,
+    read_manifest,
+    write_load,
+)
+from lakewright.patterns.idempotency.versions import read_version, remove_unused_files
+
+DEVICES = "type string, full_name string, version string"
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+BITS = "SELECT xmin::text, ctid::text, * FROM {} ORDER BY ctid"
+
+
+class Loading(Database):
+    """A database with a loader that may only create, and a keeper that it hands its tables to."""
+
+    def __init__(self, at, monkeypatch) -> None:
+        super().__init__(at)
+        self.loader, self.keeper = f"loader_{at.name}", f"keeper_{at.name}"
+        self.rows(f"CREATE ROLE {self.loader} LOGIN PASSWORD 'of-this-test'")
+        self.rows(f"GRANT USAGE, CREATE ON SCHEMA public TO {self.loader}")
+        monkeypatch.setenv("PG_LOADER_PASSWORD", "of-this-test")
+        url = f"postgresql://{self.loader}@{at.host}:{at.port}/{at.name}"
+        self.as_loader = Connection("db", url, Secret("secret://env/PG_LOADER_PASSWORD"))
+
+    def try_as_loader(self, statement: str) -> None:
+        url = f"postgresql://{self.loader}:of-this-test@{self.at.host}:{self.at.port}/{self.at.name}"
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute(statement.encode())
+
+    def tables(self) -> list[str]:
+        return [name for (name,) in self.rows(TABLES)]
+
+
+@pytest.fixture
+def database(postgres, monkeypatch) -> Loading:
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    return Loading(postgres.database(), monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    arm({})
+
+
+def failing_at(name: str) -> None:
+    arm({"LAKEWRIGHT_FAILPOINT": name, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+
+
+def loaded(database: Loading, tmp_path: Path, text: str, *, ddl: str = DEVICES, **options) -> int:
+    file = tmp_path / "devices.csv"
+    file.write_text(text)
+    options = {"keeper": database.keeper, **options}
+    schema = schema_from_ddl(ddl)
+    return copy_hidden_table([file], database.as_loader, view="devices", schema=schema, delimiter=";", **options)
+
+
+def shown(database: Loading) -> list[tuple[object, ...]]:
+    return sorted(database.rows("SELECT * FROM devices"))
+
+
+@pytest.mark.shows("04.proxy", 1, 2, 3, 4, 7)
+def test_each_load_is_written_once_and_the_database_denies_the_loader_to_change_it(database, tmp_path):
+    with pytest.raises(ConfigurationError, match="takes over what was loaded, is not there") as refused:
+        loaded(database, tmp_path, ONE)
+    assert "set_up_keeper" in str(refused.value.hint)
+    for _ in range(2):
+        set_up_keeper(database.connection, keeper=database.keeper, loader=database.loader)
+
+    for expected, text in ((1, ONE), (2, TWO)):
+        assert loaded(database, tmp_path, text) == expected
+        point_view_at(database.as_loader, view="devices", version=expected)
+    assert shown(database) == lines(TWO)
+    assert database.tables() == ["devices_1", "devices_2"]
+
+    before = [database.rows(BITS.format(name)) for name in database.tables()]
+    assert loaded(database, tmp_path, TWO) == 3, "the same execution again"
+    assert shown(database) == lines(TWO)
+    for _ in range(2):
+        point_view_at(database.as_loader, view="devices", version=3)
+    assert database.tables() == ["devices_1", "devices_2", "devices_3"]
+    assert [database.rows(BITS.format(name)) for name in database.tables()[:2]] == before
+
+    for table in database.tables():
+        for statement in (
+            "DELETE FROM {}", "UPDATE {} SET type = 'x'", "TRUNCATE {}", "DROP TABLE {}",
+            "INSERT INTO {} DEFAULT VALUES",
+            "ALTER TABLE {} OWNER TO CURRENT_USER", "ALTER TABLE {} RENAME TO mine", f"SET ROLE {database.keeper}",
+        ):  # fmt: skip
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                database.try_as_loader(statement.format(table))
+    assert [database.rows(BITS.format(name)) for name in database.tables()[:2]] == before
+
+    failing_at("staged")  # half-way
+    with pytest.raises(FailpointReached):
+        loaded(database, tmp_path, ONE)
+    arm({})
+    with pytest.raises(InputError, match="missing data"):
+        loaded(database, tmp_path, HEADER + "phone;Galaxy;1.0\ntablet;Sl")
+    assert (shown(database), database.tables()) == (lines(TWO), ["devices_1", "devices_2", "devices_3"])
+
+    database.rows("CREATE VIEW phones AS SELECT full_name FROM devices")
+    fourth = loaded(database, tmp_path, "version;type\n1;phone\n", ddl="version int, type string")
+    with pytest.raises(SchemaChangeError, match="phones is built on the view"):
+        point_view_at(database.as_loader, view="devices", version=fourth)
+    assert shown(database) == lines(TWO)
+    untouched = database.rows(BITS.format("devices_4"))
+    database.rows("DROP VIEW phones")
+    point_view_at(database.as_loader, view="devices", version=fourth)
+    assert shown(database) == [(1, "phone")]
+    assert (database.rows(BITS.format("devices_4")), len(database.tables())) == (untouched, 4)
+    with pytest.raises(TargetError, match=r"no version 9 to point at\. There are: 1, 2, 3, 4"):
+        point_view_at(database.as_loader, view="devices", version=9)
+
+
+def test_a_protection_that_would_not_protect_is_refused_and_dead_loads_are_cleared_away(database, tmp_path):
+    set_up_keeper(database.connection, keeper=database.keeper, loader=database.loader)
+    database.rows('CREATE TABLE "_lw_new_dead" (n int)')
+    database.rows(f'ALTER TABLE "_lw_new_dead" OWNER TO {database.loader}')
+    database.rows(f"ALTER SCHEMA public OWNER TO {database.loader}")
+    with pytest.raises(ConfigurationError, match="could still change what it has loaded: it owns the schema"):
+        loaded(database, tmp_path, ONE)
+    database.rows(f"ALTER SCHEMA public OWNER TO {database.at.user}")
+    database.rows(f"GRANT USAGE, CREATE ON SCHEMA public TO {database.loader}")
+    assert database.tables() == []
+    database.rows("CREATE TABLE devices_1 (n int)")
+    with pytest.raises(TargetError, match="devices_1 is there already, and was not loaded for devices"):
+        loaded(database, tmp_path, ONE)
+    with pytest.raises(ConfigurationError, match="belongs to"):
+        loaded(database, tmp_path, ONE, keeper="somebody")
+    with pytest.raises(ConfigurationError, match="written once"):
+        PostgresProxy("db", "devices").check_writer("devices", Merger(keys=["type"]))
+    for wrong in ({"view": "_lw_x"}, {"connection": ""}, {"keeper": ""}):
+        with pytest.raises(ConfigurationError):
+            PostgresProxy(**{"connection": "db", "view": "devices", **wrong})
+
+
+@pytest.mark.shows("04.proxy", 5, 6, 7, 8)
+def test_files_are_shown_by_a_manifest_and_delta_keeps_its_versions(spark, database, tmp_path):
+    path = str(tmp_path / "devices")
+    frames = [spark.createDataFrame(lines(text), DEVICES).coalesce(1) for text in (ONE, TWO)]
+
+    def read(**options) -> list[tuple[object, ...]]:
+        return sorted(tuple(row) for row in read_latest_load(spark, path, schema=DEVICES, **options).collect())
+
+    with pytest.raises(TargetError, match="no load was published yet"):
+        read()
+    first = write_load(frames[0], path)
+    assert publish_load(path, first) == publish_load(path, first) == read_manifest(path)
+    failing_at("staged")
+    with pytest.raises(FailpointReached):
+        write_load(frames[1], path)
+    second = (arm({}), write_load(frames[1], path))[1]
+    failing_at("manifest")
+    with pytest.raises(FailpointReached):
+        publish_load(path, second)
+    arm({})
+    assert (read_manifest(path).load, read()) == (first, lines(ONE))
+    stray = tmp_path / "devices" / "loads" / second / "stray.parquet"
+    manifest = publish_load(path, second)
+    kept = sorted((tmp_path / "devices" / "loads" / second).glob("*.parquet"))
+    assert [str(tmp_path / "devices" / one.path) for one in manifest.files] == [str(file) for file in kept]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o444}
+    stray.parent.chmod(0o755)
+    stray.write_bytes(b"not listed, not read")
+    assert (manifest.number, read(verify="checksums"), read(number=1)) == (2, lines(TWO), lines(ONE))
+    with pytest.raises(TargetError, match="has no load nothing"):
+        publish_load(path, "nothing")
+
+    content = kept[0].read_bytes()
+    kept[0].chmod(0o644)
+    kept[0].write_bytes(content[:-1] + b"x")
+    with pytest.raises(TargetError, match=f"{kept[0].name} has another content"):
+        read(verify="checksums")
+    kept[0].unlink()
+    with pytest.raises(TargetError, match=f"{kept[0].name} is missing; manifest 2 lists it"):
+        read()
+    assert publish_load(path, first).number == 3, "going back is a manifest too"
+    assert read() == lines(ONE)
+    with pytest.raises(ConfigurationError, match="log is the manifest"):
+        read_manifest("s3://bucket/devices")
+    with pytest.raises(ConfigurationError, match="verify is"):
+        read(verify="nothing")
+
+    table = str(tmp_path / "delta")
+    overwrite_slice(frames[0], table)
+    keep_versions(spark, table, keep="3650 days")
+    overwrite_slice(frames[1], table)
+    versions = [sorted(tuple(row) for row in read_version(spark, table, number).collect()) for number in (0, 2)]
+    assert versions == [lines(ONE), lines(TWO)]
+    with pytest.raises(ConfigurationError, match="keeps replaced files for longer than 30 days"):
+        remove_unused_files(spark, table, keep="30 days")
+    with pytest.raises(ConfigurationError, match="at least 7 days"):
+        keep_versions(spark, table, keep="1 day")
+
+    set_up_keeper(database.connection, keeper=database.keeper, loader=database.loader)
+    number = load_hidden_table(frames[0], database.as_loader, view="devices", keeper=database.keeper)
+    point_view_at(database.as_loader, view="devices", version=number)
+    assert (shown(database), database.tables()) == (lines(ONE), ["devices_1"])
+
+
+PIPELINE = """
+    from lakewright import CsvFiles, FullLoader, Pipeline, PostgresProxy
+
+    shop = Pipeline("shop", schedule="@daily", start="2026-01-01")
+    shop.source("devices", CsvFiles("provider", delimiter=";"), load=FullLoader(),
+                schema="type string, full_name string, version string")
+
+    @shop.dataset(into=PostgresProxy("db", "published", keeper="KEEPER"))
+    def published(devices):
+        return devices
+"""
+
+
+@pytest.mark.shows("04.proxy", 1, 2, 4)
+def test_a_pipeline_publishes_write_once_tables_and_shows_what_waits_without_a_load(project, database):
+    at = database.at
+    set_up_keeper(database.connection, keeper=database.keeper, loader=database.loader)
+    toml = f'name = "shop"\n[connections.db]\nurl = "postgresql://{database.loader}@{at.host}:{at.port}/{at.name}"\n'
+    files = {
+        "pipelines/shop.py": PIPELINE.replace("KEEPER", database.keeper),
+        "lakewright.toml": toml + 'password = "secret://env/PG_LOADER_PASSWORD"',
+    }
+    shop = project(files)
+
+    def tables() -> list[str]:
+        return [name for name in database.tables() if name.startswith("published")]
+
+    def view() -> list[tuple[object, ...]]:
+        return sorted(database.rows("SELECT * FROM published"))
+
+    deliver(shop, ONE)
+    assert not shop.run(at="2026-01-02").errors
+    deliver(shop, TWO)
+    failing_at("loaded")
+    assert isinstance(shop.run(at="2026-01-02").errors[0], FailpointReached)
+    arm({})
+    assert (tables(), view()) == (["published_1", "published_2"], lines(ONE))
+    bits = database.rows(BITS.format("published_2"))
+    assert not shop.run(at="2026-01-02").errors
+    assert (tables(), view()) == (["published_1", "published_2"], lines(TWO))
+    assert database.rows(BITS.format("published_2")) == bits, "it was not loaded again"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        database.try_as_loader("DROP TABLE published_1")
+    shop.rollback("published")
+    assert view() == lines(ONE)
+    assert not shop.run(["published"], again=True, at="2026-01-02").errors
+    assert (tables(), view()) == (["published_1", "published_2", "published_3"], lines(TWO))

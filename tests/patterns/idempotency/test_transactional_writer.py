@@ -1,0 +1,236 @@
+"""Transactional Writer: all of a run or nothing of it, on Delta, PostgreSQL and Kafka."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.patterns.delta import live_files, table, version
+
+from lakewright.connectors.kafka_client import KafkaClient
+from lakewright.connectors.kafka_destination import KafkaMessages, write_messages
+from lakewright.connectors.kafka_producer import Transaction
+from lakewright.connectors.postgres_together import merge_together
+from lakewright.connectors.postgres_write import copy_into
+from lakewright.errors import ConfigurationError, DefinitionError, TargetError
+from lakewright.model.connections import Connection
+from lakewright.model.secrets import Secret
+from lakewright.patterns.idempotency.merger import merge_changes
+from lakewright.patterns.idempotency.transactional_writer import (
+    check_transaction_timeout,
+    retry_conflicts,
+    write_in_transaction,
+)
+from lakewright.patterns.ingestion.vacuum import vacuum_table
+from lakewright.testing.kafka import Kafka
+from lakewright.testing.postgres import Postgres
+
+
+@pytest.fixture
+def path(lake_folder: Path) -> str:
+    return str(lake_folder / "visits")
+
+
+def failing(spark: SparkSession) -> DataFrame:
+    """Two tasks: the first one succeeds, the second one fails once the first has had time to write its file."""
+
+    def half(visit: int) -> int:
+        if visit == 1:
+            raise ValueError("the node was taken away")
+        return visit
+
+    return spark.range(0, 2, 1, 2).select(F.udf(half, "long")("id").alias("id"))
+
+
+def in_turn(spark: SparkSession) -> DataFrame:
+    """The same in one task, which has written its first file when it fails: ten rows, a file each."""
+
+    def last(visit: int) -> int:
+        if visit == 9:
+            raise ValueError("the node was taken away")
+        return visit
+
+    return spark.range(0, 10, 1, 1).select(F.udf(last, "long")("id").alias("id"))
+
+
+@pytest.mark.shows("04.transactional-writer", 3, 5)
+def test_a_delta_write_that_dies_before_its_commit_leaves_orphans_and_a_repeat_of_a_run_is_a_no_op(
+    spark: SparkSession, path: str
+) -> None:
+    visits = spark.range(0, 2)
+    write_in_transaction(visits, path, run=("visits", 1))
+    write_in_transaction(visits, path, run=("visits", 2))
+    assert write_in_transaction(visits, path, run=("visits", 2)).version is None
+    assert write_in_transaction(visits, path, run=("visits", 1)).version is None, "a zombie of an older run"
+    assert len(table(spark, path)) == 4
+    for _ in range(2):  # the same micro-batch without an identity
+        write_in_transaction(visits, path)
+    assert len(table(spark, path)) == 8
+    before = version(path)
+
+    with pytest.raises(Exception, match="node was taken away"):
+        # The files are written by size: each row closes one, so that some are there when the task fails.
+        in_turn(spark).write.format("delta").mode("append").option("maxRecordsPerFile", 1).save(path)
+    assert (version(path), len(table(spark, path))) == (before, 8)
+    orphans = {file for file in Path(path).glob("*.parquet") if file.name not in live_files(path)}
+    assert orphans, "what was written stays, unseen"
+    long_ago = time.time() - 30 * 86_400
+    for file in orphans:
+        os.utime(file, (long_ago, long_ago))
+    vacuum_table(spark, path)
+    assert not any(file.exists() for file in orphans)
+    assert len(table(spark, path)) == 8
+
+
+@pytest.mark.shows("04.transactional-writer", 7)
+def test_of_two_writers_of_the_same_rows_one_tries_again_or_fails_in_words(
+    spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    spark.createDataFrame([("a", 0)], "k string, n int").write.format("delta").save(path)
+    go, begun = tmp_path / "go", tmp_path / "begun"
+    waits, tells = str(go), str(begun)
+
+    def slowly(n: int) -> int:
+        open(tells, "w").close()
+        while not os.path.exists(waits):
+            time.sleep(0.01)
+        return n
+
+    slow = spark.createDataFrame([("a", 1)], "k string, n int").withColumn("n", F.udf(slowly, "int")("n"))
+    seen: dict[str, BaseException] = {}
+
+    def merging(tries: int) -> Callable[[], None]:
+        def work() -> None:
+            try:
+                retry_conflicts(lambda: merge_changes(slow, path, keys=["k"], sequence="n"), what=path, tries=tries)
+            except BaseException as error:
+                seen["error"] = error
+
+        return work
+
+    for tries, left in ((1, 5), (2, 1)):
+        go.unlink(missing_ok=True)
+        begun.unlink(missing_ok=True)
+        one = threading.Thread(target=merging(tries))
+        one.start()
+        while not begun.exists():
+            assert one.is_alive()
+        # It has read the table and not written yet: now the other one is faster.
+        merge_changes(spark.createDataFrame([("a", 5)], "k string, n int"), path, keys=["k"])
+        go.touch()
+        one.join(60)
+        assert table(spark, path) == [("a", left)]
+        if tries == 1:
+            assert isinstance(seen["error"], TargetError)
+            assert "another writer has changed the same rows" in str(seen["error"])
+        else:
+            assert "Concurrent" not in str(seen.get("later", "")), "it was tried again, and succeeded"
+
+
+@pytest.mark.shows("04.transactional-writer", 1, 2)
+def test_two_files_of_changes_and_several_tasks_are_one_transaction_on_postgres(
+    spark: SparkSession, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    at = postgres.database()
+    url = f"postgresql://{at.user}@{at.host}:{at.port}/{at.name}"
+    connection = Connection("db", url, Secret("secret://env/PG_TEST_PASSWORD"))
+
+    def ask(statement: str) -> list[tuple[Any, ...]]:
+        with at.connect() as session:
+            found = session.execute(statement.encode())
+            return found.fetchall() if found.description else []
+
+    ask("CREATE TABLE devices (type varchar(8) PRIMARY KEY, name text); INSERT INTO devices VALUES ('phone', 'P0')")
+    schema = "type string, name string"
+    first = spark.createDataFrame([("phone", "P1"), ("watch", "W1")], schema)
+    too_long = spark.createDataFrame([("radio", "R1"), ("gramophone", "G1")], schema)
+    with pytest.raises(TargetError, match="Nothing was written"):
+        merge_together([first, too_long], connection, table="devices", keys=["type"])
+    assert ask("SELECT * FROM devices") == [("phone", "P0")]
+    assert merge_together([first, too_long.limit(1)], connection, table="devices", keys=["type"]) == 3
+    assert ask("SELECT * FROM devices ORDER BY 1") == [("phone", "P1"), ("radio", "R1"), ("watch", "W1")]
+
+    ask("CREATE TABLE visits (id bigint)")
+    with pytest.raises(Exception, match="node was taken away"):
+        copy_into(failing(spark), connection, table="visits")
+    assert ask("SELECT * FROM visits") == []
+    assert copy_into(spark.range(0, 2, 1, 2), connection, table="visits") == 2
+    assert ask("SELECT * FROM visits ORDER BY 1") == [(0,), (1,)]
+    assert ask("SELECT tablename FROM pg_tables WHERE tablename LIKE '\\_lw\\_stage%'") == []
+    with pytest.raises(ConfigurationError, match="no changes"):
+        merge_together([], connection, table="devices", keys=["type"])
+
+
+def messages(kafka: Kafka, topic: str, isolation: str) -> list[bytes]:
+    """Everything that such a reader sees, once all transactions are decided."""
+    client = KafkaClient("test", kafka.bootstrap)
+    while client.ends(topic, [0], "read_committed") != client.ends(topic, [0], "read_uncommitted"):
+        pass
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": "test", "isolation.level": isolation,
+         "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+@pytest.mark.shows("04.transactional-writer", 4)
+def test_an_aborted_transaction_is_seen_by_dirty_readers_alone(
+    spark: SparkSession, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.topic()
+    users = spark.createDataFrame([("a",), ("b",)], "user string").coalesce(1)
+
+    def dies(self: Transaction) -> None:
+        raise ConnectionError("the driver was cut off")
+
+    with monkeypatch.context() as failing_commit:
+        failing_commit.setattr(Transaction, "commit", dies)
+        with pytest.raises(ConnectionError):
+            write_messages(users, servers=kafka.bootstrap, topic=topic, key="user", value="user")
+    assert messages(kafka, topic, "read_committed") == []
+    assert messages(kafka, topic, "read_uncommitted") == [b"a", b"b"]
+    assert write_messages(users, servers=kafka.bootstrap, topic=topic, key="user", value="user") == 2
+    assert messages(kafka, topic, "read_committed") == [b"a", b"b"]
+
+
+@pytest.mark.shows("04.transactional-writer", 6)
+def test_a_transaction_that_is_shorter_than_its_batch_is_refused_at_start_up(project: Any) -> None:
+    with pytest.raises(ConfigurationError, match="ends after 1 minute, but a batch may take 10 minutes"):
+        check_transaction_timeout("alerts", "1 minute", longest="10 minutes")
+    check_transaction_timeout("alerts", "10 minutes", longest="10 minutes")
+    text = """
+        from lakewright import JsonFiles, KafkaMessages, Pipeline
+
+        shop = Pipeline("shop")
+        shop.source("orders", JsonFiles("landing"), schema="id string")
+
+        @shop.dataset(timeout="10 minutes", into=KafkaMessages("broker", "alerts", transaction_timeout="1 minute"))
+        def alerts(orders):
+            return orders
+    """
+    with pytest.raises(DefinitionError, match=r"alerts: a transaction ends after 1 minute.*timeout"):
+        project({"pipelines/shop.py": text}).graph  # noqa: B018
+    assert KafkaMessages("broker", "alerts", transaction_timeout="10 minutes")
+
+
+def test_a_wrong_run_is_refused_before_spark_is_needed() -> None:
+    frame: Any = None
+    for run in (("", 1), ("visits", -1), ("visits", True)):
+        with pytest.raises(ConfigurationError, match="a name and a number"):
+            write_in_transaction(frame, "t", run=run)
+    with pytest.raises(ConfigurationError, match="tries"):
+        retry_conflicts(lambda: None, what="t", tries=0)

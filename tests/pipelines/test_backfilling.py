@@ -1,0 +1,72 @@
+"""What a backfill does to a dataset, and where it says that it cannot be exact."""
+
+from __future__ import annotations
+
+from lakewright.pipelines.backfilling import effect_of
+from tests.pipelines.shop import land, ok, order
+
+PIPELINE = """
+    from lakewright import (DataOverwrite, JsonFiles, KafkaMessages, Latest, Merger, Pipeline, Pinned, PostgresTable,
+                            PostgresVersions, StatefulMerger)
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+    shop.source("rates", JsonFiles("landing/rates"), schema="customer int, rate int")
+
+    @shop.dataset(event_time="at", inputs={"rates": Latest()})
+    def rated(orders, rates):
+        return orders.join(rates, "customer").select("order_id", "at", "rate")
+
+    @shop.dataset(writer=Merger(keys=["customer"]))
+    def customers(rates):
+        return rates
+
+    @shop.dataset(writer=StatefulMerger(keys=["customer"]))
+    def restored(rates):
+        return rates
+
+    @shop.dataset(event_time="at", into=KafkaMessages("broker", "alerts", key="order_id"))
+    def alerts(orders):
+        return orders
+"""
+
+
+def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(project):
+    shop = project({"pipelines/shop.py": PIPELINE})
+    found = {name: effect_of(dataset) for name, dataset in shop.graph.datasets.items()}
+    assert found == {
+        "orders": "take again", "rates": "take again", "rated": "overwrite", "customers": "merge",
+        "restored": "restore", "alerts": "send again",
+    }  # fmt: skip
+    land(shop.folder, "o.json", [order("a", "2026-01-01T10:00:00Z")])
+    land(shop.folder, "r1.json", [{"customer": 1, "rate": 2}], folder="rates")
+    chosen = ["orders", "rates", "rated", "customers"]
+    ok(shop.run(chosen, at="2026-01-02"))
+
+    def cautions(**options: bool) -> list[str]:
+        names, wish = shop.backfill_wish(
+            "2026-01-01", "2026-01-02", select=["rated", "customers"], sources=options.get("sources", False),
+            outdated=False,
+        )  # fmt: skip
+        return list(shop.plan_backfill(names, wish).warnings)
+
+    assert cautions() == []
+    land(shop.folder, "r2.json", [{"customer": 1, "rate": 3}], folder="rates")
+    ok(shop.run(["rates"], at="2026-01-02"))
+    (told,) = cautions()
+    assert told.startswith("rated 2026-01-01: rates is read as it is now (Latest()) and has changed since")
+
+    changed = PIPELINE.replace('"order_id", "at", "rate"', '"order_id", "at", "rate", "amount"')
+    edited = project({"pipelines/shop.py": changed})
+    names, wish = edited.backfill_wish("2026-01-01", "2026-01-02", select=["rated"], sources=False, outdated=False)
+    told = list(edited.plan_backfill(names, wish).warnings)
+    assert any("made by older code or options" in line for line in told)
+
+    # What was recorded is no longer there: without --sources nobody needs it.
+    (shop.folder / "landing" / "orders" / "o.json").unlink()
+    names, wish = edited.backfill_wish("2026-01-01", "2026-01-02", select=["+rated"], sources=True, outdated=False)
+    told = list(edited.plan_backfill(names, wish).warnings)
+    assert any(line.startswith("orders arrival-1 cannot be read as it was") for line in told)
+    names, wish = edited.backfill_wish("2026-01-01", "2026-01-02", select=["+rated"], sources=False, outdated=False)
+    assert not any("cannot be read" in line for line in edited.plan_backfill(names, wish).warnings)

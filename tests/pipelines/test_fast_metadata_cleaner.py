@@ -1,0 +1,96 @@
+"""Fast Metadata Cleaner in a pipeline: a slice is a table behind the view, made again by TRUNCATE or DROP."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from lakewright.connectors.postgres_part_tables import PostgresParts
+from lakewright.errors import ConfigurationError, TargetError
+from lakewright.failpoints import FailpointReached, arm
+from lakewright.model.identity import Identity
+from lakewright.patterns.idempotency.fast_metadata_cleaner import freeze_parts
+from lakewright.patterns.idempotency.merger import Merger
+from tests.connectors.test_postgres_table import Database, shop_files
+from tests.pipelines.shop import land, made, ok, order
+
+ASKED = "SELECT day::text, amount::int, _lw_event FROM daily ORDER BY 1"
+
+
+@pytest.fixture
+def database(postgres, monkeypatch) -> Database:
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    yield Database(postgres.database())
+    arm({})
+
+
+def failing_at(name: str) -> None:
+    arm({"LAKEWRIGHT_FAILPOINT": name, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+
+
+def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database):
+    into = PostgresParts("db", "daily", clean="drop")
+    files = shop_files(database)
+    declared = files["pipelines/shop.py"].replace(
+        'PostgresTable("db", "daily")', 'PostgresParts("db", "daily", clean="drop")'
+    )
+    shop = project(
+        files | {"pipelines/shop.py": declared.replace("Pipeline, PostgresTable", "Pipeline, PostgresParts")}
+    )
+
+    def tables() -> list[str]:
+        asked = "SELECT tablename FROM pg_tables WHERE tablename ~ '^(daily|_lw_new|_lw_stage)' ORDER BY 1"
+        return [name for (name,) in database.rows(asked)]
+
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-02T11:00:00Z", 2)])
+    ok(shop.run(at="2026-01-03"))
+    assert tables() == ["daily_d20260101", "daily_d20260102"]
+    land(shop.folder, "d2.json", [order("c", "2026-01-01T12:00:00Z", 1)])
+    for place in ("staged", "committed.main"):
+        failing_at(place)
+        assert isinstance(shop.run(at="2026-01-03").errors[0], FailpointReached)
+        arm({})
+        late = 5 if place == "staged" else 6
+        assert database.rows(ASKED) == [("2026-01-01", late, "2026-01-01"), ("2026-01-02", 2, "2026-01-02")]
+    ok(shop.run(at="2026-01-03"))
+    both = ["2026-01-01", "2026-01-02"]
+    again = made(ok(shop.run(["daily"], at="2026-01-03", again=True, slices=both)))
+    assert again == {("daily", day) for day in both}
+    assert database.rows(ASKED) == [("2026-01-01", 6, "2026-01-01"), ("2026-01-02", 2, "2026-01-02")]
+    live = shop.store.receipts.live_slices("daily").keys()
+    shop.rebuild_store()
+    assert shop.store.receipts.live_slices("daily").keys() == live
+    assert not ok(shop.run(at="2026-01-03")).outcomes
+
+    frozen = freeze_parts(database.connection, into.parts, before=date(2026, 1, 3))
+    assert tables() == list(frozen) == ["daily_frozen_20260101_20260103"]
+    refused = shop.run(["daily"], at="2026-01-03", again=True, slices=["2026-01-01"]).errors[0]
+    assert isinstance(refused, TargetError)
+    assert "is frozen" in str(refused)
+    assert database.rows(ASKED) == [("2026-01-01", 6, "2026-01-01"), ("2026-01-02", 2, "2026-01-02")]
+
+
+def test_a_month_is_a_table_and_an_attempt_that_was_overtaken_changes_nothing(spark, database):
+    def opened(slice_id: str, number: int):
+        monthly = PostgresParts("db", "monthly", every="month")
+        identity = Identity("monthly", slice_id, number, f"run-{number}")
+        connections = database.connections
+        return monthly.open("monthly", identity, connections=connections, spark=spark, still_mine=lambda: True)
+
+    for number, rows in ((2, [(1,), (2,)]), (3, [(3,)])):
+        frame = spark.createDataFrame(rows, "n int")
+        assert opened("2026-02", number).replace(frame, where="").metrics == {"numOutputRows": len(rows)}
+    assert opened("2026-02", 1).replace(frame, where="") is None, "overtaken"
+    assert opened("2026-02", 4).touch() is not None
+    assert database.rows("SELECT * FROM monthly_m20260201") == database.rows("SELECT * FROM monthly") == [(3,)]
+    with pytest.raises(ConfigurationError, match="hold one month each, and the slice is none"):
+        opened("2026-02-01", 9).replace(frame, where="")
+
+
+def test_what_cannot_be_cleaned_so_is_refused_when_it_is_declared():
+    with pytest.raises(ConfigurationError, match="TRUNCATE and DROP know whole tables only"):
+        PostgresParts("db", "daily").check_writer("daily", Merger(keys=["day"]))
+    for wrong in ({"connection": ""}, {"every": "week"}, {"clean": "delete"}, {"view": ""}):
+        with pytest.raises(ConfigurationError):
+            PostgresParts(**{"connection": "db", "view": "daily", **wrong})

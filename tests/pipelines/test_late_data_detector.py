@@ -1,0 +1,91 @@
+"""Late Data Detector as a guard: on a stream, and on a step that follows arrivals."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakewright.failpoints import arm
+from lakewright.pipelines.accounts import accounts_of
+from tests.pipelines.shop import land, ok, order, rows_of
+from tests.pipelines.streaming import send, visit, visits_project
+
+ON_TIME = """
+    from lakewright import LateDataDetector
+
+    @visits.dataset(mode="stream", event_time="at", guards_in={"raw": [
+        LateDataDetector("30 minutes", across="max")]})
+    def on_time(raw):
+        '''Visits that came in time.'''
+        return raw
+"""
+
+
+def at(minute: int) -> str:
+    return f"2026-01-01T{9 + minute // 60:02d}:{minute % 60:02d}:00Z"
+
+
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
+@pytest.mark.shows("03.late-data-detector", 3, 5)
+def test_late_records_of_a_stream_are_captured_and_a_repeated_micro_batch_is_judged_alike(project, kafka):
+    topic = kafka.topic(partitions=2)
+    shop = project(visits_project(kafka, topic, ON_TIME))
+    send(kafka, topic, [visit(1, at(60)), visit(2, at(65)), visit(3, at(66))])
+    ok(shop.run(["raw", "on_time"], at="2026-01-03"))
+    send(kafka, topic, [visit(4, at(20)), visit(5, at(31)), visit(6, at(67))])
+    send(kafka, topic, [visit(7, at(36))], partition=1)
+    ok(shop.run(["raw"], at="2026-01-03"))
+    for place in ("set_aside", "batch_done"):
+        arm({"LAKEWRIGHT_FAILPOINT": place, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+        try:
+            assert shop.run(["on_time"], at="2026-01-03").state == "failed"
+        finally:
+            arm({})
+    ok(shop.run(["on_time"], at="2026-01-03"))
+
+    assert sorted(row["id"] for row in rows_of(shop, "on_time", "id")) == ["v1", "v2", "v3", "v6", "v7"]
+    late = shop.lake.read("_lakewright/late_rows", system_columns=True).orderBy("offset").collect()
+    times = [(row["offset"], f"{row['event_time']:%H:%M}", f"{row['watermark']:%H:%M}") for row in late]
+    assert times == [(3, "09:20", "09:36"), (4, "09:31", "09:36")]
+    assert [row["late_by_seconds"] for row in late] == [960.0, 300.0]
+    assert '"id":"v4"' in late[0]["record"]
+    counted = [one.counters for one in shop.store.receipts.history("on_time") if one.kind == "data"]
+    assert [(one.read, one.held, one.written) for one in counted] == [(4, 2, 2), (3, 0, 3)]
+    assert counted[0].held_by_source == {topic: 2}
+    assert all(account.balanced for account in accounts_of(shop.store, "on_time"))
+
+    # A rewind takes the watermark back with the rows that moved it.
+    shop.rewind("on_time")
+    ok(shop.run(["on_time"], at="2026-01-03"))
+    assert sorted(row["id"] for row in rows_of(shop, "on_time", "id")) == [f"v{n}" for n in range(1, 8)]
+    assert shop.lake.read("_lakewright/late_rows", system_columns=True).count() == 0
+
+
+ARRIVALS = """
+    from lakewright import DeadLetter, JsonFiles, LateDataDetector, Merger, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(writer=Merger(keys=["order_id"]), guards_in={"orders": [
+        DeadLetter(rules={"has_id": "order_id IS NOT NULL"}), LateDataDetector("1 hour", stop_above=0.6)]})
+    def known(orders):
+        return orders
+"""
+
+
+def test_arrivals_are_judged_one_by_one_and_too_many_late_rows_stop_the_step(project):
+    shop = project({"pipelines/shop.py": ARRIVALS})
+    land(shop.folder, "a1.json", [order("a", "2026-01-01T10:00:00Z"), order(None, "2026-01-01T15:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "a2.json", [order("b", "2026-01-01T09:00:00Z"), order("c", "2026-01-01T08:59:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b"]
+    second = shop.store.receipts.live("known", "arrival-2").counters
+    assert (second.read, second.held, second.written) == (2, 1, 1)
+    land(shop.folder, "a3.json", [order("d", "2026-01-01T07:00:00Z"), order("e", "2026-01-01T07:00:00Z")])
+    stopped = shop.run(at="2026-01-02")
+    assert stopped.exit_code == 3
+    assert "2 of 2 rows (100.0%) are late" in str(stopped.errors[0])
+    assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b"]
+    assert shop.lake.read("_lakewright/late_rows", system_columns=True).count() == 3

@@ -1,0 +1,303 @@
+"""Late slices in pipelines: a fixed look-back (`Revisit`), and exactly what received late rows (`Repair`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakewright import DataOverwrite, JsonFiles, Merger, Pipeline, Previous, Repair, Revisit, SingleRunner
+from lakewright.errors import DefinitionError, LeaseHeldError, StoreError, TargetError
+from lakewright.model.runs import Run
+from lakewright.model.slices import event_slice
+from lakewright.model.times import Interval, cells_between, parse_time
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.harvest import refuse_lost_history
+from lakewright.pipelines.progress import Outcome
+from lakewright.pipelines.project import Project
+from lakewright.pipelines.runner import Runner
+from lakewright.pipelines.states import SliceState, Wish
+from lakewright.store import Store, open_store
+from lakewright.store.owners import Owner
+from tests.pipelines.lab import LOOKED_AT, Lab, lab
+from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+def days(first: str, end: str) -> list[str]:
+    return list(cells_between(parse_time(first), parse_time(end), "day"))
+
+
+def stats(**options: Any) -> Pipeline:
+    """Daily statistics of a source."""
+    shop = Pipeline("shop", start="2024-01-01", runs=options.pop("runs", None) or SingleRunner())
+    shop.source("raw", JsonFiles("landing"), schema="at timestamp", event_time="at")
+
+    def daily(raw):  # type: ignore[no-untyped-def]
+        return raw
+
+    def chained(raw, chained):  # type: ignore[no-untyped-def]
+        return raw
+
+    if "inputs" in options:
+        shop.add(chained, **{"event_time": "at", **options})
+    else:
+        shop.add(daily, **{"event_time": "at", **options})
+    return shop
+
+
+def made_once(store: Store, pipeline: Pipeline, first: str, end: str, name: str = "daily") -> Lab:
+    """Every day has rows, and was made of them."""
+    shop = lab(store, pipeline)
+    shop.arrive("raw", *days(first, end))
+    for day in days(first, end):
+        shop.commit(name, day, {day: 3}, raw=0)
+    return shop
+
+
+def finish_run(store: Store, run_id: str, time: str) -> None:
+    store.leases.register(Owner(run_id, "here", 1, "now"), timedelta(hours=1), LOOKED_AT)
+    store.runs.start(Run(run_id, "shop", parse_time(time)), owner_id=run_id, options={}, now=LOOKED_AT)
+
+
+@pytest.mark.shows("03.static-late-data-integrator", 1, 5, 6, 7)
+def test_the_look_back_is_made_with_each_new_slice_and_what_is_older_is_skipped_and_told(store: Store) -> None:
+    shop = made_once(store, stats(late=Revisit("14 days")), "2024-12-10", "2024-12-31")
+    shop.arrive("raw", "2024-12-15", "2024-12-20", "2024-12-31")
+    window = days("2024-12-17", "2024-12-31")
+    states = shop.states("daily", "2025-01-01")
+    assert [slice_id for slice_id, state in states.items() if state.status != "held"] == [*window, "2024-12-31"]
+    assert {state.status for day, state in states.items() if day in window and day != "2024-12-20"} == {"revisit"}
+    assert (states["2024-12-20"].status, states["2024-12-31"].status) == ("late", "due")
+    assert states["2024-12-15"].status == "held"
+    assert "skipped: before the look-back of 14 days from 2024-12-31" in states["2024-12-15"].reason
+
+    # One of the dates fails: a further run makes that one, and no other. A slice that is made has no look-back itself.
+    finish_run(store, "first", "2025-01-01")
+    for day in (*window, "2024-12-31"):
+        if day != "2024-12-20":
+            shop.commit("daily", day, {day: 3}, run_id="first", raw=1)
+    assert [day for _, day in shop.turns("daily", "2025-01-01T05:00") if day != "2024-12-15"] == ["2024-12-20"]
+    asked = {"backfill": Interval(parse_time("2024-12-18"), parse_time("2024-12-19"))}
+    assert set(shop.statuses("daily", "2025-01-02", **asked)) == {"2024-12-15", "2024-12-18", "2024-12-20"}
+    # The next day it begins anew; asked only for what is late, it has nothing to do.
+    assert len(shop.turns("daily", "2025-01-02")) == 15
+    careful = Lab(store, Graph(stats(late=Revisit("14 days", only_late=True)).datasets))
+    shop.commit("daily", "2024-12-20", {"2024-12-20": 3}, run_id="first", raw=1)
+    assert [day for _, day in careful.turns("daily", "2025-01-02")] == ["2024-12-15"]  # to be captured
+
+
+@pytest.mark.shows("03.static-late-data-integrator", 3, 8)
+def test_the_look_back_comes_before_beside_or_after_the_newest_slice(store: Store) -> None:
+    shop = made_once(store, stats(late=Revisit("2 days")), "2024-12-20", "2024-12-31")
+    shop.arrive("raw", "2024-12-31")
+    orders = {}
+    for placement in ("before", "parallel", "after"):
+        chosen = Lab(store, Graph(stats(late=Revisit("2 days", placement=placement)).datasets))  # type: ignore[arg-type]
+        orders[placement] = chosen.turns("daily", "2025-01-01")
+    assert orders == {
+        "before": [(0, "2024-12-29"), (0, "2024-12-30"), (1, "2024-12-31")],
+        "parallel": [(0, "2024-12-29"), (0, "2024-12-30"), (0, "2024-12-31")],
+        "after": [(0, "2024-12-31"), (1, "2024-12-29"), (1, "2024-12-30")],
+    }
+    from lakewright import WindowedDeduplicator
+
+    stateful: list[dict[str, Any]] = [
+        {"inputs": {"chained": Previous(schema="at timestamp")}},
+        {"guards_in": {"raw": [WindowedDeduplicator(keys=["at"], window="1 day")]}},
+        {"writer": Merger(keys=["at"])},
+        {"runs": SingleRunner(depends_on_past=True)},
+    ]
+    for options in stateful:
+        for placement in ("parallel", "after"):
+            with pytest.raises(DefinitionError, match="depends on those before it"):
+                Graph(stats(late=Revisit("2 days", placement=placement), **options).datasets)  # type: ignore[arg-type]
+        Graph(stats(late=Revisit("2 days"), writer=options.pop("writer", DataOverwrite()), **options).datasets)
+    with pytest.raises(DefinitionError, match="no event_time"):
+        stats(late=Revisit("2 days"), event_time=None)
+
+
+@pytest.mark.shows("03.static-late-data-integrator", 3, 5)
+def test_a_later_turn_begins_when_the_one_before_it_has_succeeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph(stats().datasets)
+    shop: Any = SimpleNamespace(run=Run("r", "shop", LOOKED_AT), graph=graph, sample=None)
+    lock, begun, ended = threading.Lock(), list[str](), list[str]()
+
+    def turns(failing: str = "") -> tuple[list[str], str]:
+        def make(self: Runner, dataset: Dataset, state: SliceState) -> Outcome:
+            with lock:
+                assert {one for one in begun if one not in ended} <= {"2024-12-29", "2024-12-30"}
+                begun.append(state.slice.id)
+            error = ValueError("broken") if state.slice.id == failing else None
+            with lock:
+                ended.append(state.slice.id)
+            return Outcome(dataset.name, state.slice.id, "ok" if error is None else "failed", "", 0.0, error=error)
+
+        begun.clear()
+        ended.clear()
+        monkeypatch.setattr(Runner, "_make", make)
+        summary = Runner(shop, Any).run(["daily"], Wish(LOOKED_AT))  # type: ignore[arg-type]
+        return begun, summary.state
+
+    states = [(0, "2024-12-29"), (0, "2024-12-30"), (1, "2024-12-31")]
+    queue = [SliceState(event_slice(cell), "late", "", turn=turn) for turn, cell in states]
+    monkeypatch.setattr(Runner, "_decide", lambda *_: list(queue))
+    made, state = turns()
+    assert (sorted(made[:2]), made[2:], state) == (["2024-12-29", "2024-12-30"], ["2024-12-31"], "ok")
+    # One of the look-back fails: the newest slice is not made of a history that is not valid.
+    made, state = turns(failing="2024-12-30")
+    assert (sorted(made), state) == (["2024-12-29", "2024-12-30"], "failed")
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 5, 7)
+def test_rows_that_come_while_a_slice_is_made_again_are_selected_next_time_and_a_chain_goes_on(store: Store) -> None:
+    options: dict[str, Any] = {"inputs": {"chained": Previous(schema="at timestamp")}, "late": Repair(within="30 days")}
+    shop = lab(store, stats(**options))
+    version = -1
+
+    def make(first: str, end: str, raw: int) -> None:
+        nonlocal version
+        for day in days(first, end):
+            shop.commit("chained", day, {day: 3}, raw=raw, **({} if version < 0 else {"chained": version}))
+            version += 1
+
+    shop.arrive("raw", *days("2024-09-20", "2024-10-21"))
+    make("2024-09-20", "2024-10-21", raw=0)
+    assert shop.turns("chained", "2024-10-21") == []
+    shop.arrive("raw", "2024-09-25")
+    expected = [(0, day) for day in days("2024-09-25", "2024-10-21")]
+    assert shop.turns("chained", "2024-10-21") == expected
+    # While the 25th is made of version 1, version 2 comes: the receipt tells which one was read.
+    shop.arrive("raw", "2024-09-25")
+    make("2024-09-25", "2024-10-21", raw=1)
+    assert shop.turns("chained", "2024-10-21") == expected
+    # A chain that is cut short goes on where it was.
+    make("2024-09-25", "2024-10-01", raw=2)
+    assert shop.turns("chained", "2024-10-21") == [(0, day) for day in days("2024-10-01", "2024-10-21")]
+    make("2024-10-01", "2024-10-21", raw=2)
+    assert shop.turns("chained", "2024-10-21") == []
+    # Beyond the cap nothing is made again, the later ones neither: the rows are told, and kept aside.
+    shop.arrive("raw", "2024-09-20")
+    states = shop.states("chained", "2024-12-01")
+    assert {slice_id: state.status for slice_id, state in states.items()} == {"2024-09-20": "held"}
+    assert "older than 30 days" in states["2024-09-20"].reason
+
+
+def test_a_log_that_was_cut_off_before_anybody_looked_is_refused(store: Store) -> None:
+    shop = made_once(store, stats(), "2024-12-20", "2024-12-22")
+    refuse_lost_history(store, "raw", 0, 0)
+    refuse_lost_history(store, "raw", 1, 1)
+    with pytest.raises(TargetError, match="versions 1 to 4 are gone from the log"):
+        refuse_lost_history(store, "raw", 5, 5)
+    assert shop.turns("daily", "2024-12-22") == []
+
+
+DAYS = ("2026-01-01", "2026-02-08", "2026-02-09", "2026-02-10")
+
+
+def both_policies() -> dict[str, str]:
+    """The silver dataset repairs what is late, the gold one has a look-back of sixty days."""
+    (name, text) = next(iter(orders_project('rows="preserve", late=Repair()').items()))
+    look_back = 'late=Revisit("60 days", placement="after", only_late=True)'
+    return {
+        name: text.replace("Repair, Scd2", "Repair, Revisit, Scd2").replace(
+            'rows="reduce"', f'rows="reduce", {look_back}'
+        )
+    }
+
+
+def four_days(shop) -> None:
+    land(shop.folder, "d.json", [order(f"{day}-{n}", f"{day}T1{n}:00:00Z", n) for day in DAYS for n in (1, 2)])
+    ok(shop.run(at="2026-02-11"))
+
+
+@pytest.fixture
+def shop(prepared):
+    """A shop of four days, one of them forty days old."""
+    return prepared("four days", both_policies(), four_days)
+
+
+def files_of(shop, name: str) -> dict[str, set[str]]:
+    folder = Path(shop.lake.resolve(name))
+    return {day: {file.name for file in folder.glob(f"_lw_event={day}/*.parquet")} for day in DAYS}
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 2, 3, 4, 6)
+@pytest.mark.shows("03.static-late-data-integrator", 2, 5)
+def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, project, spark):
+    # Compaction and VACUUM are no news.
+    bronze = shop.lake.resolve("orders")
+    shop.lake.session().sql(f"OPTIMIZE delta.`{bronze}`")
+    shop.lake.session().sql(f"VACUUM delta.`{bronze}`")
+    assert [s for s in shop.plan(at="2026-02-11")["clean"].states if s.make] == []
+
+    land(shop.folder, "late.json", [order("late", "2026-01-01T20:00:00Z", 100), order("l2", "2026-02-08T20:00:00Z", 7)])
+    ok(shop.run(["orders"], at="2026-02-11"))
+    assert {s.slice.id for s in shop.plan(at="2026-02-11")["daily"].states} == {"2026-01-01", "2026-02-08"}
+    before = {name: files_of(shop, name) for name in ("clean", "daily")}
+    # Somebody claimed the oldest and died: the claim is found, and the slice is made all the same.
+    dead = Owner("dead", "here", 999_999_999, "long ago")
+    shop.store.leases.register(dead, timedelta(seconds=-1), shop._now())
+    shop.store.begin_step("clean", "2026-01-01", lease="2026-01-01", owner_id="dead", run_id="died", attempt=1,
+                          reason="late", outputs=["clean"], now=shop._now(), rewrites=True)  # fmt: skip
+    # Four runs at once: each late slice is made by one of them.
+    done: list[Any] = []
+
+    def run() -> None:
+        with Project(shop.folder, spark=spark) as one:
+            try:
+                done.append(one.run(at="2026-02-11", wait_seconds=120))
+            except LeaseHeldError as error:
+                done.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    late = [(name, day) for name in ("clean", "daily") for day in ("2026-01-01", "2026-02-08")]
+    assert len(done) == 4
+    assert sorted(one for summary in done for one in made(ok(summary))) == sorted(late)
+    assert shop.store.leases.held(shop._now()) == []
+
+    # Only those days were read and written; the others are, byte for byte, what they were.
+    for name in ("clean", "daily"):
+        after = files_of(shop, name)
+        assert all(after[day] == before[name][day] for day in DAYS if (name, day) not in late)
+        assert all(after[day] > before[name][day] for day in DAYS if (name, day) in late)
+        new = [one for one in shop.store.receipts.history(name) if one.kind == "data"][:2]
+        assert {cell for one in new for cell in one.touched} == {"2026-01-01", "2026-02-08"}
+    fresh = project(both_policies(), folder="from_scratch")
+    for file in (shop.folder / "landing" / "orders").iterdir():
+        land(fresh.folder, file.name, file.read_text().splitlines())
+    ok(fresh.run(at="2026-02-11"))
+    assert rows_of(fresh, "daily") == rows_of(shop, "daily")
+    assert not ok(shop.run(at="2026-02-11")).outcomes
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 8)
+def test_a_store_that_was_lost_is_told_and_not_taken_for_nothing_to_do(shop, project):
+    shop.close()
+    kept = list((shop.folder / ".lakewright").glob("store.db*"))
+    for file in kept:
+        file.unlink()
+    forgetful = project(folder=shop.folder.name)
+    for ask in (forgetful.plan, forgetful.run):
+        with pytest.raises(StoreError, match="The store is empty, but the lake holds"):
+            ask(at="2026-02-11")
+    forgetful.close()
+    (shop.folder / ".lakewright" / "store.db").write_bytes(b"this is no database, only some bytes" * 100)
+    broken = project(folder=shop.folder.name)
+    with pytest.raises(StoreError, match="store rebuild"):
+        broken.plan(at="2026-02-11")

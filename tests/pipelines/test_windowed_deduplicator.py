@@ -1,0 +1,118 @@
+"""Windowed Deduplicator in pipelines: across slices in batch, and across micro-batches on a stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakewright import KafkaTopic, LateDataDetector, Merger, Pipeline, WindowedDeduplicator
+from lakewright.errors import DefinitionError
+from lakewright.failpoints import arm
+from lakewright.pipelines.graph import Graph
+from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
+from tests.pipelines.streaming import send, visit, visits_project
+
+ACROSS = """
+    rows="preserve",
+    guards_in={"orders": [WindowedDeduplicator(keys=["order_id"], window="2 days", dropped="keep")]},
+"""
+
+
+def ids(shop, name="clean"):
+    return sorted((row["order_id"] or "", str(row["at"])[8:10]) for row in rows_of(shop, name, "order_id", "at"))
+
+
+@pytest.mark.shows("03.windowed-deduplicator", 2, 7)
+def test_a_key_of_an_earlier_slice_within_the_window_is_not_loaded_again(project):
+    shop = project(orders_project(ACROSS))
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z"), order("a", "2026-01-01T11:00:00Z"),
+                                  order("a", "2026-01-02T10:00:00Z"), order("b", "2026-01-02T10:00:00Z"),
+                                  order("a", "2026-01-04T01:00:00Z")])  # fmt: skip
+    ok(shop.run(["+clean"], at="2026-01-05"))
+    # On the 4th the slice of the 1st lies before the window, and that of the 2nd holds no `a`.
+    expected = [("a", "01"), ("a", "04"), ("b", "02")]
+    assert ids(shop) == expected
+    repeats = shop.lake.read("_lakewright/repeats", system_columns=True)
+    assert sorted((row["slice"], row["rule"], row["dataset"]) for row in repeats.collect()) == [
+        ("2026-01-01", "repeat", "clean"), ("2026-01-02", "repeat", "clean"),
+    ]  # fmt: skip
+    counted = [shop.store.receipts.live("clean", f"2026-01-0{day}").counters for day in (1, 2, 4)]
+    assert [(c.read, c.duplicates, c.written) for c in counted] == [(2, 1, 1), (2, 1, 1), (1, 0, 1)]
+    # A slice that is made again does not meet its own rows, and those after it follow: a late row of the 2nd leaves
+    # what is there, and drops what a later slice held.
+    land(shop.folder, "late.json", [order("c", "2026-01-02T12:00:00Z"), order("a", "2026-01-02T13:00:00Z")])
+    again = ok(shop.run(["+clean"], at="2026-01-05"))
+    assert {slice_id for name, slice_id in made(again) if name == "clean"} == {"2026-01-02", "2026-01-04"}
+    assert ids(shop) == [*expected, ("c", "02")]
+
+
+ONCE = """
+    from lakewright import WindowedDeduplicator
+
+    @visits.dataset(mode="stream", event_time="at", guards_in={"raw": [
+        DeadLetter(rules={"has_page": "page IS NOT NULL"}), WindowedDeduplicator(keys=["id"], window="10 minutes")]})
+    def once(raw):
+        '''Each visit once.'''
+        return raw
+"""
+
+
+@pytest.fixture
+def failing():
+    """``failing("batch_done")``: the next time this place is reached, the work fails there."""
+
+    def at(name: str) -> None:
+        arm({"LAKEWRIGHT_FAILPOINT": name, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+
+    yield at
+    arm({})
+
+
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
+@pytest.mark.shows("03.windowed-deduplicator", 3, 4, 5)
+def test_a_stream_knows_its_keys_after_a_kill_and_a_repeated_micro_batch_adds_nothing(project, kafka, failing):
+    topic = kafka.topic()
+    # The bad copy of v2 is set aside, and is not what the good one is a repeat of.
+    send(kafka, topic, [visit(1), visit(2, page=None), visit(2), {**visit(9), "id": None}, {**visit(9), "id": None}])
+    shop = project(visits_project(kafka, topic, ONCE))
+    ok(shop.run(["raw"], at="2026-01-03"))
+    failing("batch_done")  # after the commit, before Spark notes that the micro-batch is done
+    assert shop.run(["once"], at="2026-01-03").state == "failed"
+
+    send(kafka, topic, [visit(1, at="2026-01-01T10:05:00Z"), visit(3, at="2026-01-01T10:30:00Z")])
+    ok(shop.run(["raw", "once"], at="2026-01-03"))
+    send(kafka, topic, [visit(3, at="2026-01-01T10:31:00Z"), visit(1, at="2026-01-01T10:07:00Z")])
+    ok(shop.run(["raw", "once"], at="2026-01-03"))
+
+    assert sorted(row["id"] or "" for row in rows_of(shop, "once", "id")) == ["", "", "v1", "v2", "v3"]
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True).where("dataset = 'once'").collect()
+    assert [(row["rule"], row["offset"]) for row in letters] == [("has_page", 1)]
+    counted = [one.counters for one in shop.store.receipts.history("once") if one.kind == "data"]
+    assert sum(one.duplicates or 0 for one in counted) == 2
+    assert sum(one.rejected.get("behind the watermark", 0) for one in counted) == 1
+    (state,) = shop.streams(["once"])
+    assert state.progress.duplicates == 2
+    assert state.progress.behind_watermark == 1
+    assert state.progress.state_rows is not None
+
+
+def test_what_cannot_work_is_refused_when_the_project_is_loaded():
+    dedup = WindowedDeduplicator(keys=["id"], window="1 hour")
+
+    def graph(**options):
+        visits = Pipeline("visits", start="2026-01-01")
+        visits.source("raw", KafkaTopic("broker", "visits"), schema="id string, at timestamp", mode="stream",
+                      event_time="at")  # fmt: skip
+        visits.add(lambda raw: raw, name="once", **options)
+        return Graph(visits.datasets)
+
+    for options, words in (
+        ({"guards_in": {"raw": [dedup]}}, "no slices of event time to look back over"),
+        ({"guards_in": {"raw": [WindowedDeduplicator(keys=["id"])]}, "mode": "stream"}, "remembered for ever"),
+        ({"guards_in": {"raw": [LateDataDetector("1 hour"), dedup]}, "mode": "stream"}, "before LateDataDetector"),
+        ({"guards_in": {"raw": [dedup]}, "mode": "stream", "writer": Merger(keys=["id"])}, "follows the changes"),
+        ({"guards_in": {"raw": [LateDataDetector("1 hour")]}, "event_time": "at"}, r"late=Capture\(\)"),
+        ({"guards_in": {"raw": [LateDataDetector("1 hour")] * 2}, "mode": "stream"}, "it can have one"),
+    ):
+        with pytest.raises(DefinitionError, match=words):
+            graph(**options)
+    graph(guards_in={"raw": [dedup]}, mode="stream")
