@@ -12,32 +12,29 @@ Consequences:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lakewright.connectors.postgres_connection import TableName
-from lakewright.connectors.postgres_opened import OpenedRelation
+from lakewright.connectors.postgres_opened import OpenedRelation, PostgresDestination
 from lakewright.errors import ConfigurationError, LeaseHeldError
-from lakewright.model.connections import Connection, Connections
-from lakewright.model.identity import Identity
 from lakewright.model.parts import PartTables
 from lakewright.model.protocols import Writer
 from lakewright.model.receipts import Change
 from lakewright.model.slices import Slice
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakewright.connectors.postgres_connection import Session
-    from lakewright.connectors.postgres_ledger import Ledger, PostgresLog
+    from lakewright.connectors.postgres_ledger import Ledger
     from lakewright.model.receipts import Commit
 
 __all__ = ["PostgresParts"]
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresParts:
+class PostgresParts(PostgresDestination):
     """A view (``visits`` or ``blog.visits``) of a connection, and the tables behind it, one per slice."""
 
     connection: str
@@ -61,8 +58,12 @@ class PostgresParts:
         return PartTables(self.view, every=self.every, clean=self.clean, max_parts=self.max_parts)
 
     @property
-    def shown(self) -> str:
-        return f"{self.connection}: {self.view}"
+    def relation(self) -> str:
+        return self.view
+
+    @property
+    def opened_as(self) -> type[OpenedParts]:
+        return OpenedParts
 
     def check_writer(self, dataset: str, writer: Writer) -> None:
         """Refuse what does not replace slices: metadata operations know whole tables only."""
@@ -71,26 +72,6 @@ class PostgresParts:
                 f"{dataset}: {type(writer).__name__} changes rows, and TRUNCATE and DROP know whole tables only.",
                 hint="Use DataOverwrite(), or into=PostgresTable(...).",
             )
-
-    def log(self, dataset: str, *, connections: Connections) -> PostgresLog:
-        from lakewright.connectors.postgres_ledger import PostgresLog
-
-        return PostgresLog(self._connection(dataset, connections), TableName.parse(self.view), dataset)
-
-    def open(
-        self,
-        dataset: str,
-        identity: Identity,
-        *,
-        connections: Connections,
-        spark: SparkSession,
-        still_mine: Callable[[], bool],
-    ) -> OpenedParts:
-        relation, connection = TableName.parse(self.view), self._connection(dataset, connections)
-        return OpenedParts(self, relation, connection, dataset, identity, spark, still_mine)
-
-    def _connection(self, dataset: str, connections: Connections) -> Connection:
-        return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 
 
 class OpenedParts(OpenedRelation[PostgresParts]):

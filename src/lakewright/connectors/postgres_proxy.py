@@ -15,30 +15,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import TableName
-from lakewright.connectors.postgres_opened import OpenedRelation
+from lakewright.connectors.postgres_opened import OpenedView, PostgresDestination
 from lakewright.errors import ConfigurationError
-from lakewright.model.connections import Connection, Connections
-from lakewright.model.identity import Identity
 from lakewright.model.loads import LoadLimits
 from lakewright.model.protocols import Writer
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakewright.connectors.postgres_ledger import PostgresLog
     from lakewright.connectors.postgres_proxy_load import WriteOnceLoad
-    from lakewright.model.receipts import Commit
 
 __all__ = ["PostgresProxy"]
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresProxy:
+class PostgresProxy(PostgresDestination):
     """A view (``devices`` or ``shop.devices``) of a connection, and the write-once tables behind it."""
 
     connection: str
@@ -69,8 +63,12 @@ class PostgresProxy:
         return LoadLimits(self.min_rows, self.max_loss, self.rules)
 
     @property
-    def shown(self) -> str:
-        return f"{self.connection}: {self.view}"
+    def relation(self) -> str:
+        return self.view
+
+    @property
+    def opened_as(self) -> type[OpenedProxy]:
+        return OpenedProxy
 
     def check_writer(self, dataset: str, writer: Writer) -> None:
         """Refuse what does not write the whole: a version is complete or it is none."""
@@ -80,61 +78,9 @@ class PostgresProxy:
                 hint="Use DataOverwrite(), or into=PostgresTable(...).",
             )
 
-    def log(self, dataset: str, *, connections: Connections) -> PostgresLog:
-        from lakewright.connectors.postgres_ledger import PostgresLog
 
-        return PostgresLog(self._connection(dataset, connections), TableName.parse(self.view), dataset)
-
-    def open(
-        self,
-        dataset: str,
-        identity: Identity,
-        *,
-        connections: Connections,
-        spark: SparkSession,
-        still_mine: Callable[[], bool],
-    ) -> OpenedProxy:
-        relation, connection = TableName.parse(self.view), self._connection(dataset, connections)
-        return OpenedProxy(self, relation, connection, dataset, identity, spark, still_mine)
-
-    def _connection(self, dataset: str, connections: Connections) -> Connection:
-        return connections.get(self.connection, kind="postgresql", asked_by=dataset)
-
-
-class OpenedProxy(OpenedRelation[PostgresProxy]):
+class OpenedProxy(OpenedView[PostgresProxy]):
     """`PostgresProxy` opened for one attempt: fulfils ``OutsideTable`` and ``ShowsEarlier``."""
-
-    def exists(self) -> bool:
-        from lakewright.connectors.postgres_connection import connecting
-        from lakewright.connectors.postgres_views import shown_version
-
-        with connecting(self._connection, what=self._what) as session:
-            return shown_version(session, self._relation) is not None
-
-    def replace(
-        self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
-    ) -> Commit | None:
-        """Runs a job that loads the frame into a table of its own, and shows it; None where a newer attempt was first.
-
-        Where an attempt before it has loaded the same and could not show it, no job runs.
-        """
-        from lakewright.connectors.postgres_filling import FrameFilling
-
-        if where != "true":
-            raise ConfigurationError(
-                f"{self._what}: a version behind a view is whole, but the dataset is cut in slices ({where}).",
-                hint="Leave event_time out and read the inputs by Whole(); or use into=PostgresTable(...).",
-            )
-        filling = FrameFilling(frame, self._identity.app_id, self._identity.number, self._what)
-        return self._load().run(filling)
-
-    def touch(self) -> Commit | None:
-        """Record the attempt's number and identity, without rows: what a fence is."""
-        return self._load().fence()
-
-    def show_earlier(self, position: int) -> Commit | None:
-        """Show the version again that was shown at a position of the ledger, without a load."""
-        return self._load().show_earlier(position)
 
     def _made_from(self) -> str | None:
         """What decides on the rows: code, inputs and run time. None where the code is not known."""

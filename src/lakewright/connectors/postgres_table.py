@@ -18,24 +18,23 @@ Consequences:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import TableName
-from lakewright.connectors.postgres_opened import OpenedRelation
+from lakewright.connectors.postgres_opened import OpenedRelation, PostgresDestination
 from lakewright.connectors.postgres_partitions import RangePartitions
 from lakewright.errors import ConfigurationError
-from lakewright.model.connections import Connection, Connections
-from lakewright.model.identity import RESTORE_PART, Identity
+from lakewright.model.connections import Connections
+from lakewright.model.identity import RESTORE_PART
 from lakewright.model.outside import KeyedChanges
 from lakewright.model.protocols import Writer
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakewright.connectors.postgres_connection import Session
-    from lakewright.connectors.postgres_ledger import PostgresLog
     from lakewright.connectors.postgres_staging import Stage
     from lakewright.connectors.postgres_transaction import Transaction
     from lakewright.model.receipts import Commit
@@ -46,7 +45,7 @@ _NAME = re.compile(r"(?:[^.\x00]{1,63}\.)?[^.\x00]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresTable:
+class PostgresTable(PostgresDestination):
     """A table (``daily_pages`` or ``reports.daily_pages``) of a connection in ``lakewright.toml``."""
 
     connection: str
@@ -63,8 +62,12 @@ class PostgresTable:
             )
 
     @property
-    def shown(self) -> str:
-        return f"{self.connection}: {self.table}"
+    def relation(self) -> str:
+        return self.table
+
+    @property
+    def opened_as(self) -> type[OpenedTable]:
+        return OpenedTable
 
     def check_writer(self, dataset: str, writer: Writer) -> None:
         """Refuse a history, which needs a MERGE of Delta's, and keys that PostgreSQL could not keep apart."""
@@ -89,23 +92,6 @@ class PostgresTable:
                 hint="Add it to the keys, or leave partition_by_range out.",
             )
 
-    def log(self, dataset: str, *, connections: Connections) -> PostgresLog:
-        from lakewright.connectors.postgres_ledger import PostgresLog
-
-        return PostgresLog(self._connection(dataset, connections), TableName.parse(self.table), dataset)
-
-    def open(
-        self,
-        dataset: str,
-        identity: Identity,
-        *,
-        connections: Connections,
-        spark: SparkSession,
-        still_mine: Callable[[], bool],
-    ) -> OpenedTable:
-        relation, connection = TableName.parse(self.table), self._connection(dataset, connections)
-        return OpenedTable(self, relation, connection, dataset, identity, spark, still_mine)
-
     def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
         """VACUUM the table and its ledger; returns what PostgreSQL tells of it."""
         from lakewright.connectors.postgres_vacuum import vacuum_postgres
@@ -116,9 +102,6 @@ class PostgresTable:
             vacuum_postgres(connection, str(name.beside(ledger)), dry_run=dry_run)
         word = f"{done.dead_rows_before:,} dead rows" + (" to vacuum" if dry_run else " vacuumed")
         return True, f"{word}, {done.bytes_after:,} bytes on disk"
-
-    def _connection(self, dataset: str, connections: Connections) -> Connection:
-        return connections.get(self.connection, kind="postgresql", asked_by=dataset)
 
 
 class OpenedTable(OpenedRelation[PostgresTable]):

@@ -20,6 +20,7 @@ __all__ = [
     "IS_ROW",
     "TAKEN",
     "ChangeFacts",
+    "ChangeWriter",
     "change_columns",
     "change_facts",
     "check_columns",
@@ -35,6 +36,35 @@ IS_ROW = f"_op NOT IN ({', '.join(text_literal(word) for word in _NO_ROW)})"
 _MOST_PARTITIONS = 1_000
 """A longer list of values costs more to plan than it saves."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ChangeWriter:
+    """What writers that follow captured changes are like, whatever they keep of them."""
+
+    __slots__ = ()
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+    @property
+    def replaces_slice(self) -> bool:
+        return False
+
+    @property
+    def by_position(self) -> bool:
+        """It takes new images alone: what was taken back above it and comes again is known by its position."""
+        return True
+
+    @property
+    def takes_columns(self) -> tuple[str, ...]:
+        """Columns of the step that tell the writer what to do, and are not kept."""
+        return TAKEN
+
+    @property
+    def table_properties(self) -> dict[str, str]:
+        """Few scattered rows change at a time: marked in their files, these need not be written anew."""
+        return {"delta.enableDeletionVectors": "true"}
 
 
 class ChangeFacts(NamedTuple):

@@ -17,8 +17,8 @@ from lakewright.model.receipts import Commit
 from lakewright.model.sql import quoted, text_literal
 from lakewright.patterns.ingestion.captured_changes import (
     IS_ROW,
-    TAKEN,
     ChangeFacts,
+    ChangeWriter,
     change_columns,
     change_facts,
     check_columns,
@@ -35,7 +35,7 @@ _RANK = "_lw_rank"
 
 
 @dataclass(frozen=True, slots=True)
-class LatestValue:
+class LatestValue(ChangeWriter):
     """The writer of the pipeline layer: below a captured table, each row as it stands there.
 
     What the step returns has the columns to keep, and ``_op``, ``_lsn`` and ``_not_sent`` as the capture gave them.
@@ -50,32 +50,9 @@ class LatestValue:
         object.__setattr__(self, "keys", tuple(self.keys))
 
     @property
-    def streams(self) -> bool:
-        return True
-
-    @property
-    def replaces_slice(self) -> bool:
-        return False
-
-    @property
-    def by_position(self) -> bool:
-        """It takes new images alone: what was taken back above it and comes again is known by its position."""
-        return True
-
-    @property
     def adds_columns(self) -> tuple[str, ...]:
         """Columns of the table that the writer makes and the step does not."""
         return POSITION_COLUMN, DELETED_COLUMN
-
-    @property
-    def takes_columns(self) -> tuple[str, ...]:
-        """Columns of the step that tell the writer what to do, and are not kept."""
-        return TAKEN
-
-    @property
-    def table_properties(self) -> dict[str, str]:
-        """Few scattered rows change at a time: marked in their files, these need not be written anew."""
-        return {"delta.enableDeletionVectors": "true"}
 
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
         check_target(ctx, self.keys, "LatestValue")

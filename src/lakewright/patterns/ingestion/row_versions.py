@@ -26,7 +26,7 @@ from lakewright.model.protocols import TellsMore, WriteContext
 from lakewright.model.receipts import Commit
 from lakewright.model.sql import quoted
 from lakewright.patterns.ingestion.captured_changes import (
-    TAKEN,
+    ChangeWriter,
     change_columns,
     change_facts,
     check_columns,
@@ -45,7 +45,7 @@ _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 
 @dataclass(frozen=True, slots=True)
-class RowVersions:
+class RowVersions(ChangeWriter):
     """The writer of the pipeline layer: below a captured table, each version of each row.
 
     What the step returns has the columns to keep, and ``_op``, ``_lsn``, ``_committed_at`` and ``_not_sent`` as the
@@ -72,19 +72,6 @@ class RowVersions:
         object.__setattr__(self, "keys", tuple(self.keys))
 
     @property
-    def streams(self) -> bool:
-        return True
-
-    @property
-    def replaces_slice(self) -> bool:
-        return False
-
-    @property
-    def by_position(self) -> bool:
-        """It takes new images alone: what was taken back above it and comes again is known by its position."""
-        return True
-
-    @property
     def validity(self) -> tuple[str, str]:
         """The columns that tell when a version was valid."""
         return self.valid_from, self.valid_to
@@ -93,16 +80,6 @@ class RowVersions:
     def adds_columns(self) -> tuple[str, ...]:
         """Columns of the table that the writer makes and the step does not."""
         return self.valid_from, self.valid_to, self.current, POSITION_COLUMN, DELETED_COLUMN, NOT_SENT_COLUMN
-
-    @property
-    def takes_columns(self) -> tuple[str, ...]:
-        """Columns of the step that tell the writer what to do, and are not kept."""
-        return TAKEN
-
-    @property
-    def table_properties(self) -> dict[str, str]:
-        """Few scattered versions end at a time: marked in their files, these need not be written anew."""
-        return {"delta.enableDeletionVectors": "true"}
 
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
         check_target(ctx, self.keys, "RowVersions")
