@@ -33,12 +33,13 @@ def filters(
     A slice that was made again shows its newest figures. Reads the store alone.
     """
     length = None if window is None else _length(window)
-    found = _ask(screen, dataset, length, limit)
+    filtered, found = _ask(screen, dataset, length, limit)
     if screen.as_json:
         screen.show_json({"dataset": dataset, "windows": [_as_json(one) for one in found], "error": None})
         return
     if not found:
-        screen.say(f"No filter of {dataset} was counted yet.")
+        none = f"{dataset} has no filters: FilterInterceptor(filters={{...}}) in its guards_in gives it some."
+        screen.say(f"No filter of {dataset} was counted yet." if filtered else none)
         return
     names = list(dict.fromkeys(name for one in found for name in one.filtered.removed))
     rows = [[_when(one), f"{one.filtered.judged:,}", *[_cell(one, name) for name in names]] for one in found]
@@ -46,15 +47,18 @@ def filters(
     screen.show(plain_table(columns, rows, right=columns[1:]))
 
 
-def _ask(screen: Screen, dataset: str, window: timedelta | None, limit: int) -> list[FilterWindow]:
+def _ask(screen: Screen, dataset: str, window: timedelta | None, limit: int) -> tuple[bool, list[FilterWindow]]:
+    """Whether the dataset has filters, and what they removed."""
+    from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
     from lakewright.pipelines.filtering import filter_history
 
     with open_project(screen) as project:
         known = project.graph.datasets
         if dataset not in known:
             raise UnknownNameError("dataset", dataset, known)
+        filtered = known[dataset].has_guard(FilterInterceptor)
     with open_existing_store(screen) as store:
-        return [] if store is None else filter_history(store, dataset, window=window, limit=limit)
+        return filtered, [] if store is None else filter_history(store, dataset, window=window, limit=limit)
 
 
 def _length(text: str) -> timedelta:

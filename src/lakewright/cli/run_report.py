@@ -57,7 +57,7 @@ def made_table(outcomes: list[Outcome], graph: Graph, *, why: bool = True) -> Ta
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in ("dataset", "slice", *(["why"] if why else [])):
         table.add_column(name, overflow="fold")
-    filters = any(_has_guard(graph[outcome.dataset], FilterInterceptor) for outcome in outcomes)
+    filters = any(graph[outcome.dataset].has_guard(FilterInterceptor) for outcome in outcomes)
     removed = ["filtered"] if filters else []
     for name in ("read", "kept", "rejected", *removed, "duplicates", "late", "seconds"):
         table.add_column(name, justify="right", no_wrap=name not in ("rejected", "filtered"))
@@ -80,7 +80,7 @@ def _counts(outcome: Outcome, graph: Graph, *, filters: bool) -> list[str]:
         # In bronze every row stays; those set aside are told in the dead letters, and no reader sees them.
         kept -= counters.rejected_rows + (counters.corrected or 0)
     judged = bool(guards) or dataset.is_source
-    repeats = _has_guard(dataset, WindowedDeduplicator)
+    repeats = dataset.has_guard(WindowedDeduplicator)
     removed = [_filtered(dataset, counters)] if filters else []
     by_event = graph.slicing[outcome.dataset].kind == "event"
     holds = dataset.judged_in_order  # what came behind its watermark
@@ -94,12 +94,8 @@ def _counts(outcome: Outcome, graph: Graph, *, filters: bool) -> list[str]:
     ]
 
 
-def _has_guard(dataset: Dataset, kind: type) -> bool:
-    return any(isinstance(guard, kind) for given in dataset.inputs for guard in given.guards)
-
-
 def _filtered(dataset: Dataset, counters: Counters) -> str:
-    if not _has_guard(dataset, FilterInterceptor):
+    if not dataset.has_guard(FilterInterceptor):
         return _NOT_APPLICABLE
     if counters.filtered is None or counters.filtered.rows is None:
         return _UNKNOWN

@@ -169,6 +169,10 @@ class Dataset:
         """Whether each arrival of the source replaces all that was there."""
         return self.load is not None and self.load.replaces_all
 
+    def has_guard(self, kind: type) -> bool:
+        """Whether a guard of this kind judges one of its inputs."""
+        return any(isinstance(guard, kind) for given in self.inputs for guard in given.guards)
+
     @property
     def is_stream(self) -> bool:
         return self.mode == "stream"
@@ -190,12 +194,12 @@ class Dataset:
     @property
     def remembers(self) -> bool:
         """Whether it is a stream whose guards keep state across micro-batches."""
-        return self.is_stream and any(isinstance(guard, StreamGuard) for given in self.inputs for guard in given.guards)
+        return self.is_stream and self.has_guard(StreamGuard)
 
     @property
     def judged_in_order(self) -> bool:
         """Whether an arrival is judged by what those before it brought."""
-        return any(isinstance(guard, LatenessGuard) for given in self.inputs for guard in given.guards)
+        return self.has_guard(LatenessGuard)
 
     def input(self, parameter: str) -> Input:
         for found in self.inputs:

@@ -109,8 +109,9 @@ def not_preserved(dataset: Dataset, counters: Counters) -> int | None:
 
 def _counts_filters(dataset: Dataset, counters: Counters) -> bool:
     """Whether every row that a filter removed was counted."""
-    filters = any(isinstance(guard, FilterInterceptor) for given in dataset.inputs for guard in given.guards)
-    return not filters or (counters.filtered is not None and counters.filtered.rows is not None)
+    return not dataset.has_guard(FilterInterceptor) or (
+        counters.filtered is not None and counters.filtered.rows is not None
+    )
 
 
 def put_back(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> Commit | None:
