@@ -172,6 +172,7 @@ def blog(tmp_path: Path, postgres: Postgres) -> Blog:
     return Blog(folder, events, store)
 
 
+@pytest.mark.classic_only("looks at what Spark itself writes down, and a server writes elsewhere")
 def test_no_byte_of_a_secret_is_left_by_a_run_that_fails_and_tells_of_it(blog: Blog) -> None:
     run = blog.lakewright("run", "--debug")
     looks = {words: blog.lakewright(*words) for words in (("status", "--json"), ("status",), ("plan",), ("doctor",))}

@@ -8,6 +8,8 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 
 _DROP_CAPABILITY = 24
@@ -34,6 +36,7 @@ def run(folder, at: str, before) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.classic_only("the limits are those of a process of its own, and the server would write")
 def test_a_folder_without_write_permission_is_told_and_nothing_changes(project):
     shop = project({**orders_project(), "lakewright.toml": TOML})
     land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
@@ -53,6 +56,7 @@ def test_a_folder_without_write_permission_is_told_and_nothing_changes(project):
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]
 
 
+@pytest.mark.classic_only("the limits are those of a process of its own, and the server would write")
 def test_a_full_disk_is_told_and_the_next_run_goes_on(project):
     shop = project({**orders_project(), "lakewright.toml": TOML})
     lines = [order(os.urandom(40).hex(), f"2026-01-01T10:00:{n % 60:02d}Z", n, n) for n in range(30_000)]

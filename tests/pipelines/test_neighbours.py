@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from lakewright.cli.failures import describe
 from lakewright.cli.main import app
 from lakewright.errors import TargetError
+from lakewright.patterns.ingestion.own_session import own_session
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
 
 PINNED = """
@@ -61,10 +62,9 @@ def test_somebody_elses_rows_and_vacuum_are_told_in_words(shop, spark):
     # Vacuumed: what needs the older version names it, and what to do. Nothing changes.
     land(shop.folder, "d2.json", [order("b", "2026-01-01T11:00:00Z")])
     ok(shop.run(at="2026-01-02"))
-    careless = spark.newSession()
-    careless.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    for name in ("clean", "latest"):
-        careless.sql(f"VACUUM delta.`{shop.lake.resolve(name)}` RETAIN 0 HOURS")
+    with own_session(spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}) as careless:
+        for name in ("clean", "latest"):
+            careless.sql(f"VACUUM delta.`{shop.lake.resolve(name)}` RETAIN 0 HOURS")
     before = rows_of(shop, "clean")
     with pytest.raises(TargetError, match="version 0 can no longer be restored") as caught:
         shop.rollback("clean", to=0)

@@ -22,6 +22,7 @@ from tests.pipelines.test_streams import ids
 TARGET = '\n[targets.dev]\nfast_start = true\nmaster = "local[1]"\nparallel = 1\n'
 
 
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
 def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_held(project, kafka):
     topic = kafka.topic(partitions=2)
     send(kafka, topic, [visit(1), "{broken"])

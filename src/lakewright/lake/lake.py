@@ -23,6 +23,7 @@ from lakewright.lake.sessions import ChildSessions
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, business_columns
 from lakewright.model.connections import Connections
+from lakewright.model.deletion_vectors import lost_vectors
 from lakewright.model.identity import Identity
 from lakewright.model.outside import Destination, Log
 from lakewright.model.slices import EVENT_COLUMN
@@ -200,12 +201,13 @@ class Lake:
         return frame.select(*[f"`{column}`" for column in business_columns(columns)])
 
     def lost_files(self, name: str, version: int) -> list[str]:
-        """The data files of a version that are no longer there. Runs no job; an object store is not looked at."""
+        """The files of a version that are no longer there. Runs no job; an object store is not looked at."""
         path = self.resolve(name)
-        if local_path(path) is None:
+        if (folder := local_path(path)) is None:
             return []
         files = self._at(path, name, version).inputFiles()
-        return [file for file in files if not os.path.exists(unquote(urlparse(file).path))]
+        lost = [file for file in files if not os.path.exists(unquote(urlparse(file).path))]
+        return [*lost, *lost_vectors(Path(folder), version)]
 
     def _at(self, path: str, name: str, version: int) -> DataFrame:
         try:

@@ -75,6 +75,7 @@ def run_to_the_end(frame: DataFrame, write: FailingWrite, checkpoint: Checkpoint
             return deaths
 
 
+@pytest.mark.classic_only("the function that fails remembers how often, and the server gets a new one each time")
 @pytest.mark.shows("03.checkpointer", 1)
 @pytest.mark.shows("03.checkpointer", 2)
 def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: SparkSession, tmp_path: Path) -> None:
@@ -247,7 +248,9 @@ def test_short_intervals_cost_more_and_repeat_less(spark: SparkSession, tmp_path
 
     told = {"numInputRows": 5, "durationMs": {"walCommit": 20, "commitOffsets": 30, "triggerExecution": 400},
             "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 800}]}  # fmt: skip
-    report = report_of([told, told, {"numInputRows": 0}])
+    over_connect = {**told, "sources": [{"numInputRows": 2}, {"numInputRows": 3}]}
+    del over_connect["numInputRows"]
+    report = report_of([told, over_connect, {"numInputRows": 0}])
     assert (report.batches, report.keeping_seconds, report.seconds) == (2, 0.1, 0.8)
     assert (report.keeping_seconds_per_row, report.state_rows, report.state_bytes) == (0.01, 7, 800)
 

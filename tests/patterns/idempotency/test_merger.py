@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, example, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from tests.patterns.delta import live_files, rows, table, version
 
-from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError
+from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError, TargetError
 from lakewright.patterns.idempotency.merger import Merger, keep_last_change, merge_changes
 from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
+from lakewright.patterns.idempotency.versions import read_version
+from lakewright.patterns.ingestion.vacuum import vacuum_table
 
 FLAGGED = "type string, name string, is_deleted boolean"
 
@@ -130,18 +132,33 @@ def test_the_last_change_by_sequence_counts(spark: SparkSession, path: str) -> N
     )
     merge_changes(changes, path, keys=["k"], sequence="seq")
     assert table(spark, path) == [("a", 2, 30), ("b", 4, None)]
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
+    assert detail["properties"]["delta.enableDeletionVectors"] == "true"
+
+
+def test_a_version_whose_marks_of_changed_rows_were_vacuumed_is_no_longer_there(spark: SparkSession, path: str) -> None:
+    given(spark.range(20).selectExpr("CAST(id AS STRING) AS k", "0 AS v").coalesce(1), path)
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    for number in (1, 2):
+        merge_changes(spark.createDataFrame([(str(number), number)], "k string, v int"), path, keys=["k"])
+    vacuum_table(spark, path, retention="0 seconds", unsafe=True)
+    assert read_version(spark, path, 3).where("v > 0").count() == 2
+    # All of its data is still there, and a RESTORE would take it.
+    with pytest.raises(TargetError, match=r"version 2 .* is no longer available: 1 of its files"):
+        read_version(spark, path, 2)
 
 
 @settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@drawn(found=st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.integers(0, 2), st.integers(0, 2)), max_size=6))
+@drawn(found=st.lists(st.tuples(st.sampled_from("ab"), *[st.none() | st.integers(0, 2)] * 3), max_size=6))
+@example(found=[("a", 1, None, 2), ("a", 1, 2, None)])
 def test_which_change_is_the_last_does_not_depend_on_the_order_of_rows(
-    spark: SparkSession, found: list[tuple[str, int | None, int]]
+    spark: SparkSession, found: list[tuple[str, int | None, int | None, int | None]]
 ) -> None:
-    schema = "k string, seq int, v int"
+    schema = "k string, seq int, v int, w int"
     one = keep_last_change(spark.createDataFrame(found, schema), keys=["k"], sequence="seq")
     other = keep_last_change(spark.createDataFrame(found[::-1], schema), keys=["k"], sequence="seq")
     assert rows(one) == rows(other)
-    assert [row[0] for row in rows(one)] == sorted({k for k, _, _ in found})
+    assert [row[0] for row in rows(one)] == sorted({k for k, *_ in found})
 
 
 def test_only_the_partitions_that_the_changes_name_are_read(spark: SparkSession, path: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ProgressReport", "progress_report", "report_of"]
+__all__ = ["ProgressReport", "progress_report", "report_of", "told_of_batch"]
 
 _KEEPING = ("walCommit", "commitOffsets", "commitBatch")
 
@@ -36,12 +36,12 @@ class ProgressReport:
 
 def progress_report(query: StreamingQuery) -> ProgressReport:
     """What a stream that runs or has ended tells of itself."""
-    return report_of([_as_dict(one) for one in query.recentProgress])
+    return report_of([told_of_batch(one) for one in query.recentProgress])
 
 
 def report_of(told: Iterable[Mapping[str, Any]]) -> ProgressReport:
     """The same, of progress as Spark writes it."""
-    batches = [one for one in told if one.get("numInputRows")]
+    batches = [{**one, "numInputRows": rows} for one in told if (rows := _rows(one))]
     state = (batches[-1].get("stateOperators") or []) if batches else []
     return ProgressReport(
         batches=len(batches),
@@ -54,8 +54,15 @@ def report_of(told: Iterable[Mapping[str, Any]]) -> ProgressReport:
     )
 
 
-def _as_dict(told: Any) -> Mapping[str, Any]:
-    if hasattr(told, "json") and isinstance(told.json, str):
-        found: Mapping[str, Any] = json.loads(told.json)
-        return found
-    return dict(told)
+def _rows(told: Mapping[str, Any]) -> int:
+    """Over Connect the sum is left out, and its parts are told."""
+    if "numInputRows" in told:
+        return int(told["numInputRows"])
+    return sum(int(source.get("numInputRows") or 0) for source in told.get("sources") or ())
+
+
+def told_of_batch(progress: Any) -> dict[str, Any]:
+    """What Spark tells of a micro-batch, in whatever form it does."""
+    told = getattr(progress, "json", None)
+    found: dict[str, Any] = json.loads(told) if isinstance(told, str) else dict(progress)
+    return found

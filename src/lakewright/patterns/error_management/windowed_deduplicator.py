@@ -25,7 +25,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.model.columns import ARRIVAL_COLUMN, SYSTEM_PREFIX, business_columns
+from lakewright.model.columns import ARRIVAL_COLUMN, business_columns, system_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.windowed_deduplicator_stream import (
@@ -33,6 +33,7 @@ from lakewright.patterns.error_management.windowed_deduplicator_stream import (
     drop_repeats_on_stream,
     without_key,
 )
+from lakewright.patterns.idempotency.content_order import content_order
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -233,7 +234,7 @@ def _rank(df: DataFrame, columns: Sequence[str], rule: WindowedDeduplicator) -> 
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    content, last = _content(df), rule.keep == "last"
+    last = rule.keep == "last"
     order = []
     for name, descending in (_parts(one, columns) for one in rule.order_by):
         column = F.col(f"`{name}`")
@@ -243,8 +244,10 @@ def _rank(df: DataFrame, columns: Sequence[str], rule: WindowedDeduplicator) -> 
         # In a pipeline the delivery that came first is the original, and a later one the repeat.
         order.append(F.col(ARRIVAL_COLUMN).desc() if last else F.col(ARRIVAL_COLUMN))
     # Rows without a key are spread by their content: together they would be one huge partition.
-    same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(without_key(rule.keys), content))
-    return F.row_number().over(same.orderBy(*order, content))
+    same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(without_key(rule.keys), _content(df)))
+    # System columns tell where a row came from, which differs between two lakes with the same rows.
+    ties = content_order(df, but=[*rule.keys, *system_columns(columns)])
+    return F.row_number().over(same.orderBy(*order, *ties))
 
 
 def _parts(entry: str, columns: Sequence[str]) -> tuple[str, bool]:
@@ -258,8 +261,8 @@ def _parts(entry: str, columns: Sequence[str]) -> tuple[str, bool]:
 def _content(df: DataFrame) -> Column:
     from pyspark.sql import functions as F
 
-    # System columns tell where a row came from, which differs between two lakes with the same rows.
-    fields = [field for field in df.schema if not field.name.startswith(SYSTEM_PREFIX)]
+    names = set(business_columns(df.columns))
+    fields = [field for field in df.schema if field.name in names]
     # A map has no hash, and its text does.
     columns = [(F.col(f"`{field.name}`"), field.dataType.simpleString()) for field in fields]
     return F.xxhash64(*[column.cast("string") if "map<" in kind else column for column, kind in columns])

@@ -99,8 +99,8 @@ def restore_to(spark: SparkSession, path: str, version: int, at: datetime) -> No
 class StampedPath(DeltaPath):
     """A Delta table by its path, whose MERGE carries the time of the execution."""
 
-    def __init__(self, path: str, spark: SparkSession, at: datetime) -> None:
-        super().__init__(path, spark)
+    def __init__(self, path: str, spark: SparkSession, at: datetime, properties: Mapping[str, str]) -> None:
+        super().__init__(path, spark, properties=properties)
         self._at = at
 
     def merge(self, frame: DataFrame, *, on: str, clauses: str, partition_by: Sequence[str] = ()) -> Commit | None:

@@ -30,6 +30,7 @@ from lakewright.model.outside import KeyedChanges, MergesRows
 from lakewright.model.protocols import Table, WriteContext
 from lakewright.model.receipts import Commit
 from lakewright.model.sql import text_literal
+from lakewright.patterns.idempotency.content_order import content_order
 from lakewright.patterns.idempotency.delta_paths import DeltaPath, add_missing_columns, partition_columns
 from lakewright.patterns.idempotency.refusals import refuse_ambiguous_keys, refuse_null_keys
 from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
@@ -74,6 +75,11 @@ class Merger:
     @property
     def replaces_slice(self) -> bool:
         return False
+
+    @property
+    def table_properties(self) -> dict[str, str]:
+        """Few scattered rows change at a time: marked in their files, these need not be written anew."""
+        return {"delta.enableDeletionVectors": "true"}
 
     @property
     def validity(self) -> tuple[str, str] | None:
@@ -148,7 +154,10 @@ def merge_changes(
     from lakewright.model.times import utc_now
 
     writer = Merger(keys=keys, sequence=sequence, deleted=deleted, delete=delete, history=history)
-    table = DeltaPath(target, df.sparkSession) if isinstance(target, str) else target
+    if isinstance(target, str):
+        table: Table = DeltaPath(target, df.sparkSession, properties=writer.table_properties)
+    else:
+        table = target
     laid_out = partition_columns(table.spark, table.path) if table.exists() else ()
     if new_columns == "add" and table.exists():
         refuse_null_keys(df, keys=keys, what=table.path)
@@ -163,8 +172,8 @@ def keep_last_change(df: DataFrame, *, keys: Sequence[str], sequence: str) -> Da
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    content = F.xxhash64(*[F.col(f"`{name}`").cast("string") for name in df.columns])
-    newest_first = Window.partitionBy(*keys).orderBy(F.col(sequence).desc_nulls_last(), content)
+    ties = content_order(df, but=[*keys, sequence])
+    newest_first = Window.partitionBy(*keys).orderBy(F.col(sequence).desc_nulls_last(), *ties)
     return df.withColumn("_lw_rank", F.row_number().over(newest_first)).where("_lw_rank = 1").drop("_lw_rank")
 
 
@@ -208,4 +217,5 @@ def _one_of(frame: DataFrame, name: str) -> str:
 
 
 def _match(keys: Sequence[str]) -> str:
-    return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+    # A change whose key is NULL was refused, and plain equality joins faster than the one by which NULL equals itself.
+    return " AND ".join(f"t.`{key}` = s.`{key}`" for key in keys)

@@ -87,6 +87,10 @@ class StatefulMerger:
         return False
 
     @property
+    def table_properties(self) -> dict[str, str]:
+        return self.merger.table_properties
+
+    @property
     def restores(self) -> bool:
         """A repeated slice takes away what later ones made, so that they are made again after it."""
         return True
@@ -160,7 +164,7 @@ def merge_restoring(
     context = WriteContext(
         dataset=path,
         slice=WHOLE,
-        table=StampedPath(path, spark, at),
+        table=StampedPath(path, spark, at, writer.table_properties),
         run=Run(run_id="library", pipeline="library", time=at),
         partition_by=partition_columns(spark, path) if there else (),
     )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from lakewright.errors import ConfigurationError, TargetError
+from lakewright.model.deletion_vectors import lost_vectors
 from lakewright.model.times import parse_duration
 from lakewright.patterns.ingestion.own_session import own_session
+from lakewright.patterns.ingestion.table_files import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +34,10 @@ def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
             raise
         raise _no_longer(path, version, _first_line(error)) from error
     missing = [file for file in files if file.startswith("file:") and not os.path.exists(_local(file))]
+    if (folder := local_folder(path)) is not None and (folder / "_delta_log").is_dir():
+        missing += lost_vectors(folder, version)
     if missing:
-        raise _no_longer(path, version, f"{len(missing)} of its {len(files)} files were removed by VACUUM")
+        raise _no_longer(path, version, f"{len(missing)} of its files were removed by VACUUM")
     return frame
 
 
