@@ -7,18 +7,25 @@ import signal
 import sys
 
 from benchmarks import (
+    as_of_join,
     cdc_apply,
     cdc_lag,
     chain,
     compaction,
+    counters,
     dedup_across_runs,
     jdbc_load,
     kafka,
     late_capture,
     late_repair,
     memory,
+    merger,
+    ordered_delivery,
     receipts,
+    scheduler,
+    sessions,
     silver,
+    skew,
     start_up,
 )
 
@@ -33,9 +40,16 @@ ALL = {
     "cdc_apply": cdc_apply.main,
     "cdc_lag": cdc_lag.main,
     "jdbc_load": jdbc_load.main,
+    "counters": counters.main,
+    "merger": merger.main,
     "late_capture": late_capture.main,
     "late_repair": late_repair.main,
     "dedup_across_runs": dedup_across_runs.main,
+    "as_of_join": as_of_join.main,
+    "skew": skew.main,
+    "sessions": sessions.main,
+    "ordered_delivery": ordered_delivery.main,
+    "scheduler": scheduler.main,
 }
 
 

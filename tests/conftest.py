@@ -10,10 +10,12 @@ from lakewright import masking
 LONG = (
     "runtime/test_cluster.py",
     "pipelines/test_kills.py",
+    "pipelines/test_outside_kills.py",
     "cli/test_end_to_end.py",
     "platforms/test_demo_services.py",
     "pipelines/test_streams.py",
     "pipelines/test_replay.py",
+    "pipelines/test_sessions.py",
     "pipelines/test_skew_buffer.py",
     "patterns/data_flow/test_aligned_fan_in.py",
     "pipelines/test_scenarios.py",

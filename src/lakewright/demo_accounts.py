@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_up", "show_accounts"]
 
+_FILTERED = "daily_referrals"
 _COLUMNS = (UNREADABLE, NO_EVENT_TIME, "has_id", "known_page")
 
 
@@ -47,6 +48,7 @@ def show_accounts(
         agreed &= _row(table, "bronze to silver", account, wanted)
     for name, count in (("daily_pages", "pages"), ("daily_countries", "countries")):
         agreed &= _check_gold(project, truth, name, count, late_days, table)
+    agreed &= _check_filtered(project, truth, late_days, table)
     console.print(table)
     return agreed
 
@@ -101,6 +103,24 @@ def _check_gold(project: Project, truth: Any, name: str, count: str, late_days: 
     cell = f"{total:,} = {told_total:,}" if same else f"[red]{total} != {told_total}[/]"
     table.add_row("silver to gold", f"{name}, {len(ours)} groups", cell, *["-"] * 5, cell, "-")
     return same
+
+
+def _check_filtered(project: Project, truth: Any, late_days: set[str], table: Any) -> bool:
+    """What the filter before the statistics of referrals took away, and what they count of the rest."""
+    rows = project.sql(f"SELECT string(event_date) AS day, sum(visits) AS visits FROM {_FILTERED} GROUP BY 1").collect()
+    ours = {row["day"]: row["visits"] for row in rows}
+    agreed = True
+    for account in accounts_of(project.store, _FILTERED):
+        told = _day(truth.events, account.slice_id)
+        after = "_after_late" if account.slice_id in late_days else ""
+        kept, unknown = getattr(told, f"kept{after}"), getattr(told, f"unknown_user{after}")
+        mine = (account.read, sum(account.filtered.values()), ours.get(account.slice_id))
+        true = (kept, unknown, kept - unknown)
+        agreed &= mine == true
+        pairs = zip(mine, true, strict=True)
+        read, filtered, counted = (f"{a:,} = {b:,}" if a == b else f"[red]{a} != {b}[/]" for a, b in pairs)
+        table.add_row(_FILTERED, f"{account.slice_id}, filtered {filtered}", read, *["-"] * 5, counted, "-")
+    return agreed
 
 
 def _day(days: Any, text: str) -> Any:

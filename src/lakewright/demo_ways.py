@@ -48,6 +48,10 @@ def show_ways(
         *[_exported(project, name) for name in _EXPORTS],
         _marked(project, truth),
         _compacted(project, kept, truth),
+        _in_time(project, truth),
+        _restoring(project, world),
+        *_sent(project, world),
+        *_for_analysts(project, world),
     ]
     for way in ways:
         same = way.ours == way.true and way.equal
@@ -101,6 +105,48 @@ def _compacted(project: Project, kept: TableOutcome, truth: Any) -> _Way:
     sent = sum(day.lines for day in truth.deliveries.values()) + truth.late_delivery[truth.recipe.dates[0]].lines
     told = f"rows after `lakewright maintain`, visits sent; {kept.files_before} files became {kept.files_after}"
     return _Way("Compactor", kept.dataset, rows, sent, told, kept.state in ("done", "nothing"))
+
+
+def _in_time(project: Project, truth: Any) -> _Way:
+    first = truth.recipe.dates[0]
+    days = truth.deliveries.values()
+    usable = sum(day.lines - day.malformed - day.bad_time - day.future_time for day in days)
+    usable += truth.late_delivery[first].lines
+    accounts = accounts_of(project.store, "visits_in_time")
+    in_time, late = sum(one.kept or 0 for one in accounts), sum(one.held or 0 for one in accounts)
+    told = f"{in_time:,} in time and {late:,} late, visits with a usable time"
+    return _Way("Late Data Detector", "visits_in_time", in_time + late, usable, told, late > 0)
+
+
+def _restoring(project: Project, world: World) -> _Way:
+    query = "SELECT user_id, login, country FROM current_users ORDER BY user_id"
+    ours, theirs = [tuple(row) for row in project.sql(query).collect()], world.current_users()
+    word = "equal" if ours == theirs else "NOT EQUAL"
+    return _Way(
+        "Stateful Merger", "current_users", len(ours), len(theirs), f"users, {word} to PostgreSQL", ours == theirs
+    )
+
+
+def _sent(project: Project, world: World) -> list[_Way]:
+    keys, figures = world.figures(), _rows(_receipts(project, _GOLD))
+    return [
+        _Way(
+            "Transactional Writer", "page_figures", len(keys), figures, "committed messages, figures of pages and days"
+        ),
+        _Way("Keyed Idempotency", "page_figures", len(set(keys)), figures, "keys among them, figures"),
+    ]
+
+
+def _for_analysts(project: Project, world: World) -> list[_Way]:
+    shown, tables = world.analysts_see("visits")
+    kept = _receipts(project, "clean_visits")
+    parts = f"rows of the view, rows of clean_visits; {tables} tables behind it, {len(kept)} days"
+    released, versions = world.analysts_see("devices")
+    catalogue = f"rows of the view, devices; {versions} version{'s' if versions != 1 else ''} behind it"
+    return [
+        _Way("Fast Metadata Cleaner", "analyst_visits", shown, _rows(kept), parts, tables == len(kept)),
+        _Way("Proxy", "device_catalogue", released, world.devices, catalogue),
+    ]
 
 
 def _receipts(project: Project, name: str) -> list[Receipt]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["World"]
 
 _TOPIC, _RELEASES = "visits", "releases"
+_FIGURES, _LEDGER = "page-figures", "page-figures-ledger"
 _STALLED_SECONDS = 120.0
 _GLANCE_SECONDS = 0.25
 _LOOK_SECONDS, _LINE_SECONDS = 1.0, 3.0
@@ -37,6 +38,7 @@ class World:
         self._rate, self._console = rate, console
         self._users: Any = load_part("services.users")
         self._devices: Any = load_part("services.devices")
+        self._readers: Any = load_part("services.readers")
         self._producer: Any = load_part("services.producer")
         self._sending: Any = None
         self._batches: list[Account] = []
@@ -49,13 +51,30 @@ class World:
         """Empty tables and empty topics, whatever an earlier demo has left."""
         self._users.fresh_table(self._database)
         self._producer.fresh_topic(self._servers, _TOPIC)
-        self._producer.fresh_topic(self._servers, _RELEASES, partitions=1)
+        for topic in (_RELEASES, _FIGURES, _LEDGER):
+            self._producer.fresh_topic(self._servers, topic, partitions=1)
+        self._readers.fresh_schema(self._database)
 
     def release_devices(self, day: str) -> None:
         """Let the devices of a day be there, and tell of it."""
         file = self._home / "staged" / day / "devices" / "devices.csv"
         self.devices = int(self._devices.fresh_table(self._database, file))
         self._devices.announce(self._servers, _RELEASES, f"devices-{day}")
+
+    def current_users(self) -> list[tuple[str, ...]]:
+        """Users as they stand in PostgreSQL."""
+        found: list[tuple[str, ...]] = self._users.rows(self._database)
+        return found
+
+    def figures(self) -> list[str]:
+        """The keys of the messages that a reader of committed messages gets, as often as they come."""
+        found: list[str] = self._readers.keys_of(self._servers, _FIGURES)
+        return found
+
+    def analysts_see(self, view: str) -> tuple[int, int]:
+        """How many rows a view for analysts shows, and how many tables lie behind it."""
+        rows, tables = self._readers.rows_and_tables(self._database, view)
+        return int(rows), int(tables)
 
     def end(self) -> None:
         """Nothing is sent any more."""

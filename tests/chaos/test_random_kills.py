@@ -18,7 +18,16 @@ from lakewright.demo import platform_folder
 from lakewright.pipelines.project import Project
 
 pytestmark = pytest.mark.chaos
-TABLES = ("raw_visits", "users", "pages", "users_history", "clean_visits", "daily_pages", "daily_countries")
+TABLES = (
+    "raw_visits",
+    "users",
+    "pages",
+    "users_history",
+    "clean_visits",
+    "daily_pages",
+    "daily_countries",
+    "daily_referrals",
+)
 
 
 def prepare(folder: Path) -> Path:

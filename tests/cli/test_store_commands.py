@@ -63,7 +63,7 @@ def test_status_shows_datasets_and_the_last_runs(lakewright: Lakewright, store: 
 def test_status_as_json_has_stable_keys(lakewright: Lakewright, store: Store):
     begin(store, "20260108-000000-abc", this_process())
     found = json.loads(lakewright("status", "--json").stdout)
-    assert set(found) == {"datasets", "runs", "leases", "open_steps", "findings", "error"}
+    assert set(found) == {"datasets", "runs", "leases", "open_steps", "findings", "paused", "error"}
     assert found["runs"][0]["state"] == "running"
     assert found["leases"][0]["alive"] is True
 

@@ -17,7 +17,8 @@ def test_all_commands_are_there():
         *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "ready", "filters", "show", "sql"),
         *("rollback", "repartition", "maintain"),
         *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages"),
-        *("services up", "services status", "services down", "stream show", "stream rewind"),
+        *("services up", "services status", "services down", "stream show", "stream rewind", "stream move"),
+        *("up", "schedules", "pause", "resume", "work"),
         *("listen", "triggers list", "triggers show", "triggers replay", "triggers retire"),
         *("dead-letters list", "dead-letters show", "dead-letters replay", "dead-letters retire"),
     }

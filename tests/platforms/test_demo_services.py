@@ -80,7 +80,8 @@ def test_visits_from_kafka_and_users_from_postgresql_give_the_same_accounted_tab
     told = ways(done.stdout)
     assert [pattern for pattern, _ in told] == [
         "Incremental Loader", "Full Loader", "External Trigger", "Change Data Capture", "Change Data Capture",
-        "Passthrough Replicator", "Transformation Replicator", "Readiness Marker", "Compactor",
+        "Passthrough Replicator", "Transformation Replicator", "Readiness Marker", "Compactor", "Late Data Detector",
+        "Stateful Merger", "Transactional Writer", "Keyed Idempotency", "Fast Metadata Cleaner", "Proxy",
     ]  # fmt: skip
     users = sum(day.lines for day in truth.users.values())
     assert told["Incremental Loader", "users"].startswith(f"{users} = {users} ")

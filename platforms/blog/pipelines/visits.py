@@ -8,11 +8,13 @@ from pyspark.sql import functions as F
 from lakewright import (
     AsOf,
     DeadLetter,
+    FilterInterceptor,
     HorizontalPartitioner,
     Merger,
     Pipeline,
     ReadinessMarker,
     Repair,
+    Revisit,
     Scd2,
     SingleRunner,
     WindowedDeduplicator,
@@ -85,3 +87,18 @@ visits.sql(
     rows="reduce",
     description="Visits and visitors per country and day",
 )
+
+
+@visits.dataset(
+    layer="gold",
+    event_time="event_date",
+    rows="reduce",
+    # Statistics of referrals stay open for two weeks; then they have been paid for.
+    late=Revisit("14 days", placement="after", only_late=True),
+    guards_in={
+        "clean_visits": [FilterInterceptor(filters={"known_visitor": "country IS NOT NULL"}, stop_above=0.5)],
+    },
+)
+def daily_referrals(clean_visits: DataFrame) -> DataFrame:
+    """Visits of known visitors per referral and day."""
+    return clean_visits.groupBy("event_date", "referral").agg(F.count("*").alias("visits"))

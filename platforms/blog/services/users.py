@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-__all__ = ["apply_changes", "fresh_table"]
+__all__ = ["apply_changes", "fresh_table", "rows"]
 
 TABLE = """
 DROP TABLE IF EXISTS users;
@@ -43,3 +43,9 @@ def apply_changes(url: str, file: Path) -> int:
     lines: Any = ",".join(file.read_text(encoding="utf-8").splitlines())
     with psycopg.connect(url) as connection:
         return connection.execute(CHANGE, (f"[{lines}]",)).rowcount
+
+
+def rows(url: str) -> list[tuple[str, ...]]:
+    """The users as they are now, in the order of their ids."""
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT user_id, login, country FROM users ORDER BY user_id").fetchall()

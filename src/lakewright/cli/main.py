@@ -121,7 +121,7 @@ def tell_about_spark() -> None:
 
 @stream.callback()
 def look_after_streams() -> None:
-    """Show how far streams are, and let them read again."""
+    """Show how far streams are, let them read again, and move their checkpoints."""
 
 
 @triggers.callback()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from lakewright.cli.screen import Screen
 
 if TYPE_CHECKING:
+    from lakewright.pipelines.declare import Pipeline
     from lakewright.pipelines.project import Project
     from lakewright.runtime.settings import Settings
     from lakewright.store import Store
 
-__all__ = ["open_existing_store", "open_project", "settings_of"]
+__all__ = ["declared_pipelines", "open_existing_store", "open_project", "settings_of"]
 
 
 @contextmanager
@@ -25,6 +26,15 @@ def open_project(screen: Screen) -> Iterator[Project]:
 
     with redirect_stdout(sys.stderr), Project(screen.folder, target=screen.target) as project:
         yield project
+
+
+def declared_pipelines(screen: Screen) -> list[Pipeline]:
+    """The pipelines that the project's files declare; needs neither Spark nor the lake."""
+    from lakewright.pipelines.loading import load_pipelines
+
+    settings = settings_of(screen)
+    with redirect_stdout(sys.stderr):
+        return load_pipelines(settings.folder, settings.pipelines)
 
 
 def settings_of(screen: Screen) -> Settings:

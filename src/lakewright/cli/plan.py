@@ -73,7 +73,7 @@ def _dataset_as_json(one: DatasetPlan, graph: Graph) -> dict[str, Any]:
         "writer": None if dataset.writer is None else type(dataset.writer).__name__,
         "backfill": effect_of(dataset),
         "source": None if dataset.source is None else type(dataset.source).__name__,
-        "reads": [given.dataset for given in dataset.inputs],
+        "reads": [name for given in dataset.inputs for name in given.datasets],
         "read_by": sorted(graph.downstream(dataset.name)),
         "place": str(dataset.place),
         "new": one.new or None,

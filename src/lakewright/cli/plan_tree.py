@@ -26,7 +26,7 @@ def plan_tree(plan: Plan, graph: Graph) -> Tree:
     root = Tree(Text(f"as of {plan.run_time:%Y-%m-%d %H:%M} UTC", style="dim"), guide_style="dim")
     branches: dict[str, Tree] = {}
     for one in plan.datasets:
-        above = [graph.owners.get(given.dataset, given.dataset) for given in one.dataset.inputs]
+        above = [graph.owners.get(name, name) for given in one.dataset.inputs for name in given.datasets]
         parent = next((name for name in above if name in shown and name != one.dataset.name), None)
         branch = root if parent is None else branches[parent]
         branches[one.dataset.name] = branch.add(_label(one, parent, plan))
@@ -80,7 +80,8 @@ def _label(one: DatasetPlan, parent: str | None, plan: Plan) -> Text:
     dataset = one.dataset
     label = Text(dataset.name, style="bold")
     label.append(f"  {dataset.layer}, {_cut(one.slicing)}, {_how(dataset)}", style="not bold")
-    others = [given.dataset for given in dataset.inputs if given.dataset not in (parent, dataset.name)]
+    read = (name for given in dataset.inputs for name in given.datasets)
+    others = [name for name in read if name not in (parent, dataset.name)]
     if others:
         also = "also reads" if parent is not None else "reads"
         told = [f"{name} from {plan.read_from[name]}" if name in plan.read_from else name for name in others]

@@ -50,7 +50,15 @@ def _with_origins(screen: Screen, found: Status, origins: Mapping[str, str]) -> 
     return replace(found, datasets=noted)
 
 
-_EMPTY: dict[str, Any] = {"datasets": [], "runs": [], "leases": [], "open_steps": [], "findings": [], "error": None}
+_EMPTY: dict[str, Any] = {
+    "datasets": [],
+    "runs": [],
+    "leases": [],
+    "open_steps": [],
+    "findings": [],
+    "paused": [],
+    "error": None,
+}
 
 
 def _show(screen: Screen, found: Status) -> None:
@@ -77,6 +85,11 @@ def _show(screen: Screen, found: Status) -> None:
         screen.show("")
         columns = ["run", "pipeline", "why", "state", "began", "seconds", "error"]
         screen.show(plain_table(columns, [_run_cells(run) for run in found.runs], right=["seconds"]))
+    for pause in found.paused:
+        because = f" ({pause.because})" if pause.because else ""
+        screen.say(
+            f"{pause.pipeline} is paused since {_moment(pause.since)}{because}; `lakewright resume` lets it go on."
+        )
     for lease in found.leases:
         word = "works on" if lease.alive else "is gone and has left a lease on"
         screen.say(f"{lease.owner or 'An unknown process'} {word} {lease.dataset} {lease.slice_id}".rstrip(" *") + ".")
@@ -105,5 +118,6 @@ def _as_json(found: Status) -> dict[str, Any]:
         "leases": [asdict(lease) for lease in found.leases],
         "open_steps": [asdict(step) for step in found.open_steps],
         "findings": [asdict(finding) for finding in found.findings],
+        "paused": [pause._asdict() for pause in found.paused],
         "error": None,
     }

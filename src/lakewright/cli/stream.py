@@ -1,4 +1,4 @@
-"""`lakewright stream` and `lakewright run --continuous`: how far streams are, reading again, and keeping them going."""
+"""`lakewright stream` and `lakewright run --continuous`: how far streams are, reading again, moving, keeping going."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakewright.pipelines.streams.rewind import RewindSummary
     from lakewright.pipelines.streams.worker import WorkerSummary
 
-__all__ = ["rewind", "run_continuously", "show"]
+__all__ = ["move", "rewind", "run_continuously", "show"]
 
 
 def show(
@@ -45,6 +45,10 @@ def show(
         columns.insert(6, "buffered")
         for one, cells in zip(found, rows, strict=True):
             cells.insert(6, "-" if one.buffered is None else f"{one.buffered:,}")
+    if any(one.pairs is not None for one in found):  # how well the joins of two streams match
+        columns.insert(7, "matched")
+        for one, cells in zip(found, rows, strict=True):
+            cells.insert(7, _matched(one))
     screen.show(plain_table(columns, rows))
     for one in found:
         if one.problem:
@@ -89,6 +93,28 @@ def rewind(
             screen.say("Nothing was changed.")
             raise typer.Exit(InterruptedRun.exit_code)
         _show_rewind(screen, project.rewind(dataset, to=moment), done=True)
+
+
+def move(
+    screen: Screen,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The stream.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="A folder, or a URI, in storage that outlives the machine.")
+    ],
+) -> None:
+    """Move a stream's checkpoint to another place; the stream goes on from there, and no record comes twice.
+
+    It is copied as a whole first. Killed before that is done, the old one stays in force. Stop a continuous stream
+    before. A rewind begins a new checkpoint, in the lake again.
+    """
+    with open_project(screen) as project:
+        moved = project.move_checkpoint(dataset, to)
+    if screen.as_json:
+        screen.show_json({**asdict(moved), "error": None})
+        return
+    screen.say(f"Moved the checkpoint of {moved.dataset}, at micro-batch {moved.batch}.", "bold")
+    screen.say(f"  from: {moved.before}")
+    screen.say(f"  to:   {moved.after}")
 
 
 def run_continuously(screen: Screen, select: Sequence[str]) -> None:
@@ -143,6 +169,14 @@ def _place(start: Window | None) -> str:
         return str(dict(start))
     begins = (f"{name} from {span[0]}" for name, span in partitions.items() if isinstance(span, list))
     return f"partition {', '.join(begins)}"
+
+
+def _matched(one: StreamState) -> str:
+    """Pairs, and their share of all rows that a join has released."""
+    if one.pairs is None:
+        return "-"
+    released = one.pairs + (one.unmatched or 0)
+    return f"{one.pairs:,} pairs" + (f" ({one.pairs / released:.0%})" if one.unmatched else "")
 
 
 def _cells(one: StreamState) -> list[str]:

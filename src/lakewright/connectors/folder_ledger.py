@@ -64,14 +64,14 @@ class FolderLog:
             found: dict[str, Any] = json.loads(self.file(version).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise TargetError(f"The ledger of {self.folder} has no position {version}.") from None
-        data = bool(found["data"])
+        data, rows = bool(found["data"]), found.get("rows")
         return Commit(
             version=version,
             committed_at=datetime.fromisoformat(found["at"]),
             operation="COPY",
             metadata=found["identity"],
-            metrics={},
-            touched={ANY_CELL: Change(None, None)} if data else {},
+            metrics={} if rows is None else {"numOutputRows": rows},
+            touched={ANY_CELL: Change(rows, None)} if data else {},
             bytes_added=found["bytes"],
             data_change=data,
         )
@@ -91,7 +91,12 @@ class FolderLog:
 
 
 def recorded(
-    folder: Path, identity: Identity, move: Callable[[], None] | None = None, *, size: int = 0
+    folder: Path,
+    identity: Identity,
+    move: Callable[[], None] | None = None,
+    *,
+    size: int = 0,
+    rows: int | None = None,
 ) -> Commit | None:
     """Move files and record who did; None, and nothing is moved, where a number as high was recorded for the slice."""
     log = FolderLog(folder, identity.dataset)
@@ -108,6 +113,7 @@ def recorded(
             "at": utc_now().isoformat(),
             "bytes": size,
             "data": move is not None,
+            **({} if rows is None else {"rows": rows}),
         }
         draft = log.place / f"draft-{os.getpid()}-{identity.number}"
         with draft.open("w", encoding="utf-8") as file:

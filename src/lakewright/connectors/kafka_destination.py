@@ -38,6 +38,8 @@ from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.protocols import Writer
 from lakewright.model.times import parse_duration
+from lakewright.patterns.data_value.bin_pack_orderer import BinPackOrderer
+from lakewright.patterns.data_value.fifo_orderer import FifoOrderer
 from lakewright.patterns.idempotency.transactional_writer import check_transaction_timeout
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class KafkaMessages:
     """Key -> partition, for keys that must not go by their hash."""
     other: int | None = None
     """The partition of all other keys; without it: by their hash."""
+    order: FifoOrderer | BinPackOrderer | None = None
+    """The order in which a slice is sent; the header ``lw-sequence`` tells a message's place among its entity's."""
     ledger: str = "lakewright.ledger"
     transaction_timeout: str = "5 minutes"
 
@@ -73,6 +77,7 @@ class KafkaMessages:
         if self.topic == self.ledger:
             raise ConfigurationError(f"KafkaMessages: '{self.topic}' cannot be both topic and ledger.")
         parse_duration(self.transaction_timeout)
+        check_order(self.order, self.key)
         self.maker("KafkaMessages")
 
     @property
@@ -82,6 +87,11 @@ class KafkaMessages:
     @property
     def resends(self) -> bool:
         """A repeat adds messages: the earlier ones stay in the topic and no longer count."""
+        return True
+
+    @property
+    def carries_metadata(self) -> bool:
+        """A message has headers."""
         return True
 
     def check_writer(self, dataset: str, writer: Writer) -> None:
@@ -119,7 +129,7 @@ class KafkaMessages:
         client = KafkaClient.connect(connections, self.connection, asked_by=dataset)
         return MessageTable(
             client, self.topic, self.ledger, self.maker(dataset), identity, spark=spark, still_mine=still_mine,
-            timeout=self.transaction_timeout, path=self.shown,
+            timeout=self.transaction_timeout, path=self.shown, order=self.order,
         )  # fmt: skip
 
     def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
@@ -132,6 +142,20 @@ class KafkaMessages:
     def maker(self, who: str) -> MessageMaker:
         """How rows become messages."""
         return MessageMaker(who, self.key, self.value, self.headers, self.partition_of, self.other)
+
+
+def check_order(order: object, key: str | None) -> None:
+    """Refuse an order that a topic could not keep: it keeps that of a partition, to which the key leads."""
+    if order is None:
+        return
+    if not isinstance(order, FifoOrderer | BinPackOrderer):
+        raise ConfigurationError(f"KafkaMessages: order is a FifoOrderer or a BinPackOrderer, not {order!r}.")
+    if order.entity and order.entity != (key,):
+        raise ConfigurationError(
+            f"KafkaMessages: the order is per {', '.join(order.entity)}, but the key is {key or 'not given'}: a topic "
+            "keeps the order of a partition, and the key decides on it.",
+            hint=f'Say key="{order.entity[0]}".',
+        )
 
 
 def write_messages(

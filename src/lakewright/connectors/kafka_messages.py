@@ -36,6 +36,8 @@ class MessageMaker:
     headers: Mapping[str, str] = field(default_factory=dict)
     partition_of: Mapping[str, int] = field(default_factory=dict)
     other: int | None = None
+    system: Mapping[str, str] = field(default_factory=dict)
+    """Headers of Lakewright's own -> the column that gives them."""
 
     def __post_init__(self) -> None:
         if self.partition_of and self.key is None:
@@ -62,7 +64,8 @@ class MessageMaker:
 
         columns = frame.columns
         own = business_columns(columns)
-        named = [name for name in (self.key, self.value, *self.headers.values()) if name is not None]
+        told = {**self.headers, **self.system}
+        named = [name for name in (self.key, self.value, *told.values()) if name is not None]
         if missing := [name for name in named if name not in columns]:
             raise MissingColumnsError(pattern=self.who, missing=list(dict.fromkeys(missing)), present=own)
         if self.value is None:
@@ -75,7 +78,7 @@ class MessageMaker:
                     hint="Cast it, or leave 'value' out to send all columns as JSON.",
                 )
         key = F.lit(None) if self.key is None else F.col(f"`{self.key}`")
-        headers = [F.col(f"`{column}`").cast("string").cast("binary") for column in self.headers.values()]
+        headers = [F.col(f"`{column}`").cast("string").cast("binary") for column in told.values()]
         return frame.select(
             # Text first: bytes of a number would not be its digits.
             _as_bytes(key, frame, self.key).alias("key"),
@@ -92,7 +95,8 @@ class MessageMaker:
                     f"{self.who}: a row has no '{self.key}', which is the key. Nothing was published.",
                     hint="A message without a key cannot be replaced by its repeat. Set such rows aside.",
                 )
-            own = [(name, bytes(text)) for name, text in zip(self.headers, headers, strict=True) if text is not None]
+            named = zip((*self.headers, *self.system), headers, strict=True)
+            own = [(name, bytes(text)) for name, text in named if text is not None]
             yield Message(
                 None if key is None else bytes(key),
                 None if value is None else bytes(value),

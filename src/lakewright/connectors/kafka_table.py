@@ -9,6 +9,7 @@ Guarantee:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from lakewright.connectors.kafka_client import KafkaClient, TopicState
@@ -22,14 +23,19 @@ from lakewright.failpoints import failpoint
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit
 from lakewright.model.times import parse_duration
+from lakewright.patterns.data_value.ordered_rows import refuse_unordered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from lakewright.patterns.data_value.bin_pack_orderer import BinPackOrderer
+    from lakewright.patterns.data_value.fifo_orderer import FifoOrderer
+
 __all__ = ["MessageTable"]
 
 _NOTHING = "Nothing was published."
+_PLACE = "_lw_sequence"
 
 
 class MessageTable:
@@ -47,7 +53,9 @@ class MessageTable:
         still_mine: Callable[[], bool],
         timeout: str,
         path: str,
+        order: FifoOrderer | BinPackOrderer | None = None,
     ) -> None:
+        self._order = order
         self._client = client
         self._topic = topic
         self._ledger = Ledger(client, ledger)
@@ -83,7 +91,11 @@ class MessageTable:
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
     ) -> Commit | None:
         """Runs the jobs that send the slice in one transaction; None where a newer attempt was first."""
-        self._maker.prepare(frame)
+        maker = self._maker
+        maker.prepare(frame)
+        if (order := self._order) is not None:
+            refuse_unordered(frame, per=order.entity, by=order.by, what=self.identity.dataset)
+            frame, maker = order.arrange(frame, into=_PLACE), replace(maker, system={"lw-sequence": _PLACE})
         state = self._client.state(self._topic, "read_committed")
         self._maker.check_partitions(self._topic, len(state.high))
         settings = self._client.settings(self._topic)
@@ -93,7 +105,7 @@ class MessageTable:
             gone = self._keys_of(earlier) if compacted and earlier is not None else set()
             headers = self._headers(self.identity.number)
             rows = 0
-            for message in self._maker.messages(frame, system=headers):
+            for message in maker.messages(frame, system=[*headers, *self._metadata()]):
                 transaction.send(self._topic, message)
                 gone.discard(message.key or b"")
                 rows += 1
@@ -145,6 +157,11 @@ class MessageTable:
     def _headers(self, number: int) -> Headers:
         told = {"lw-dataset": self.identity.dataset, "lw-slice": self.identity.slice_id, "lw-number": str(number)}
         return [(name, text.encode()) for name, text in told.items()]
+
+    def _metadata(self) -> Headers:
+        """What a Metadata Decorator tells of the run."""
+        told = self.identity.details.get("metadata")
+        return [(str(name), str(one).encode()) for name, one in told.items()] if isinstance(told, dict) else []
 
     def _keys_of(self, earlier: Entry) -> set[bytes]:
         """The keys of the slice's earlier sending whose newest message is still one of it, and no tombstone.

@@ -15,7 +15,7 @@ from lakewright.connectors.postgres_connection import Session, TableName, ask, q
 from lakewright.connectors.postgres_ledger import Ledger
 from lakewright.connectors.postgres_types import fits, postgres_type
 from lakewright.errors import ConfigurationError, SchemaChangeError, TargetError
-from lakewright.model.columns import SYSTEM_PREFIX
+from lakewright.model.columns import CONTEXT_COLUMN, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -90,7 +90,7 @@ def fit_table(
     _refuse_changes(dataset, types, stored)
     for name in [name for name in types if name not in stored and name not in optional]:
         ask(session, f"ALTER TABLE {table.sql} ADD COLUMN IF NOT EXISTS {quoted(name)} {types[name]}")
-        if name.startswith(SYSTEM_PREFIX):
+        if name.startswith(SYSTEM_PREFIX) and name != CONTEXT_COLUMN:
             _index(session, table, name)
 
 
@@ -115,7 +115,7 @@ def _create(
     by = "" if partitions is None else f" PARTITION BY RANGE ({quoted(partitions.by)})"
     ask(session, f"CREATE TABLE {table.sql} ({', '.join(columns)}){by}")
     for name in types:
-        if name.startswith(SYSTEM_PREFIX):
+        if name.startswith(SYSTEM_PREFIX) and name != CONTEXT_COLUMN:
             _index(session, table, name)
 
 

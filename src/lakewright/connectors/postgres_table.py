@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # a project file names destinations before Spark is there
     from lakewright.connectors.postgres_staging import Stage
     from lakewright.connectors.postgres_transaction import Transaction
     from lakewright.model.receipts import Commit
+    from lakewright.patterns.data_value.bin_pack_orderer import BinPackOrderer
+    from lakewright.patterns.data_value.fifo_orderer import FifoOrderer
 
 __all__ = ["PostgresTable", "RangePartitions"]
 
@@ -52,6 +54,12 @@ class PostgresTable(PostgresDestination):
     table: str
     adopt: bool = False
     partition_by_range: RangePartitions | None = None
+    view: str | None = None
+    """A view of the table without the columns of Lakewright's own, which readers get instead of it."""
+    readers: Sequence[str] = ()
+    """The roles that may read the view; the table itself is denied to them, and to everybody by default."""
+    order: FifoOrderer | BinPackOrderer | None = None
+    """The order in which the rows of a slice are inserted: an identity column of the table rises in it."""
 
     def __post_init__(self) -> None:
         if not self.connection:
@@ -60,6 +68,11 @@ class PostgresTable(PostgresDestination):
             raise ConfigurationError(
                 f"PostgresTable: '{self.table}' is no name for a table. Write daily_pages or reports.daily_pages."
             )
+        if self.view is not None and (not _NAME.fullmatch(self.view) or self.view == self.table):
+            raise ConfigurationError(f"PostgresTable: '{self.view}' is no name for a view of {self.table}.")
+        if self.readers and self.view is None:
+            raise ConfigurationError("PostgresTable: 'readers' read a view, and no 'view' is named.")
+        object.__setattr__(self, "readers", tuple(self.readers))
 
     @property
     def relation(self) -> str:
@@ -84,6 +97,11 @@ class PostgresTable(PostgresDestination):
                 hint="Leave adopt=True out and let it begin with a table of its own.",
             )
         keys = getattr(writer, "keys", None)
+        if self.order is not None and not getattr(writer, "replaces_slice", False):
+            raise ConfigurationError(
+                f"{dataset}: rows that are merged by key have no order of their own.",
+                hint="Leave order out, or use writer=DataOverwrite(): each slice is inserted in its order.",
+            )
         ranges = self.partition_by_range
         if keys is not None and ranges is not None and ranges.by not in keys:
             raise ConfigurationError(
@@ -121,7 +139,9 @@ class OpenedTable(OpenedRelation[PostgresTable]):
         from lakewright.connectors.postgres_write import replace_staged
 
         def change(session: Session, stage: Stage) -> Mapping[str, int]:
-            return replace_staged(session, stage, where=where, within=within)
+            done = replace_staged(session, stage, where=where, within=within, order=self._in_order(session, stage))
+            self._show(session)
+            return done
 
         return self._writing(frame).write("DELETE AND INSERT", change)
 
@@ -130,7 +150,9 @@ class OpenedTable(OpenedRelation[PostgresTable]):
         from lakewright.connectors.postgres_write import merge_staged
 
         def change(session: Session, stage: Stage) -> Mapping[str, int]:
-            return merge_staged(session, stage, changes)
+            done = merge_staged(session, stage, changes)
+            self._show(session)
+            return done
 
         return self._writing(frame, changes).write("INSERT ON CONFLICT", change)
 
@@ -157,7 +179,9 @@ class OpenedTable(OpenedRelation[PostgresTable]):
                 Ledger(self._relation, self._dataset).append(
                     session, went_back, operation="RESTORE", metrics={}, touched={}
                 )
-            return history.merge(session, stage)
+            done = history.merge(session, stage)
+            self._show(session)
+            return done
 
         return self._writing(frame, changes).write("INSERT ON CONFLICT", change)
 
@@ -173,6 +197,18 @@ class OpenedTable(OpenedRelation[PostgresTable]):
             if not ledger.take(session, self._identity):
                 return None
             return ledger.append(session, self._identity, operation="FENCE", metrics={}, touched={})
+
+    def _in_order(self, session: Session, stage: Stage) -> str:
+        from lakewright.connectors.postgres_in_order import order_by
+
+        order = self._destination.order
+        return "" if order is None else order_by(session, stage, order)
+
+    def _show(self, session: Session) -> None:
+        from lakewright.connectors.postgres_hidden import show_through_view
+
+        if (view := self._destination.view) is not None:
+            show_through_view(session, self._relation, TableName.parse(view), readers=self._destination.readers)
 
     def _writing(self, frame: DataFrame, changes: KeyedChanges | None = None) -> Transaction:
         from lakewright.connectors.postgres_transaction import Transaction

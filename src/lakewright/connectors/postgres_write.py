@@ -106,8 +106,11 @@ def _write(
         raise explained from explained.__cause__
 
 
-def replace_staged(session: Session, stage: Stage, *, where: str, within: bool) -> Metrics:
-    """Delete what fulfils the condition and insert the staged rows, within the caller's transaction."""
+def replace_staged(session: Session, stage: Stage, *, where: str, within: bool, order: str = "") -> Metrics:
+    """Delete what fulfils the condition and insert the staged rows, within the caller's transaction.
+
+    ``order`` is an ORDER BY in which they are inserted.
+    """
     if not within and where != "true":
         row = ask(session, f"SELECT count(*) FROM {stage.rows()} WHERE NOT coalesce(({where}), false)").fetchone()
         if row is not None and row[0]:
@@ -116,12 +119,13 @@ def replace_staged(session: Session, stage: Stage, *, where: str, within: bool) 
                 hint="Filter the rows to the slice, or widen the predicate.",
             )
     deleted = ask(session, f"DELETE FROM {stage.target.sql} WHERE {where}").rowcount
-    return {"numOutputRows": _insert(session, stage), "numDeletedRows": deleted}
+    return {"numOutputRows": _insert(session, stage, order), "numDeletedRows": deleted}
 
 
-def _insert(session: Session, stage: Stage) -> int:
+def _insert(session: Session, stage: Stage, order: str = "") -> int:
     columns = ", ".join(quoted(name) for name in stage.columns)
-    return ask(session, f"INSERT INTO {stage.target.sql} ({columns}) SELECT {columns} FROM {stage.rows()}").rowcount
+    rows = f"SELECT {columns} FROM {stage.rows()} {order}"
+    return ask(session, f"INSERT INTO {stage.target.sql} ({columns}) {rows}").rowcount
 
 
 def merge_staged(session: Session, stage: Stage, changes: KeyedChanges) -> Metrics:

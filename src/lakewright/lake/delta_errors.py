@@ -115,6 +115,11 @@ def explain_write_error(
             f"{dataset}: {found.group(0)}. Nothing was written.",
             hint="Set such rows aside with a Dead-Letter rule, or say what stands for NULL.",
         )
+    if found := re.search(r"Static Joiner: the reference has .{1,300}?\.(?= SQLSTATE|\s|$)", text):
+        return InputError(
+            f"{dataset}: {found.group(0)} Rows would be multiplied. Nothing was written.",
+            hint="Correct the reference, so that a row finds at most one match, and run again.",
+        )
     if "No space left on device" in text or "File too large" in text or "Disk quota exceeded" in text:
         return TargetError(
             f"{dataset}: no room to write to {path} ({_first_line(text)}). The table is unchanged.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import SchemaChangeError
 from lakewright.lake.tables import AttemptTable
+from lakewright.model.columns import CONTEXT_COLUMN, CONTEXT_ID_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +23,8 @@ def fit_to_table(
         return frame
     new = {field.name: field.dataType.simpleString() for field in frame.schema}
     old = {field.name: field.dataType.simpleString() for field in table.schema()}
-    if lost := [name for name in old if name not in new and name not in added_by_writer]:
+    spare = (*added_by_writer, CONTEXT_COLUMN, CONTEXT_ID_COLUMN)  # facts of the run may be told no longer
+    if lost := [name for name in old if name not in new and name not in spare]:
         raise SchemaChangeError(
             f"{dataset}: the column {', '.join(lost)} is in the table and no longer in the rows. Nothing was written.",
             hint=f'Keep it as NULL (F.lit(None).cast("{old[lost[0]]}")), or give the new shape a new name.',

@@ -10,6 +10,8 @@ __all__ = [
     "ALIVE",
     "ARRIVAL_COLUMN",
     "BATCH_TIME_COLUMN",
+    "CONTEXT_COLUMN",
+    "CONTEXT_ID_COLUMN",
     "DAY_COLUMN",
     "DELETED_COLUMN",
     "EVENT_COLUMN",
@@ -52,6 +54,10 @@ POSITION_COLUMN = "_lw_position"
 """How far a row is: the place in the source's log of the last change that was applied to it."""
 DELETED_COLUMN = "_lw_deleted"
 """Whether a row is only the mark of one that was deleted at its source; readers do not see it."""
+CONTEXT_COLUMN = "_lw_context"
+"""What is known of the run that made a row, as JSON: see Metadata Decorator."""
+CONTEXT_ID_COLUMN = "_lw_context_id"
+"""The same, told once in a technical table: which row of it."""
 
 RECORD_COLUMNS = (FILE_COLUMN, VERSION_COLUMN, TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN, HASH_COLUMN)
 """What tells a record: file, version and the hash of its content; or topic, partition and offset."""

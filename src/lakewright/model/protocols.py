@@ -43,6 +43,7 @@ __all__ = [
     "Source",
     "SourceContext",
     "StreamGuard",
+    "StreamJoin",
     "Table",
     "TellsMore",
     "WriteContext",
@@ -317,6 +318,25 @@ class StreamGuard(Protocol):
 
     def on_stream(self, frame: DataFrame, ctx: GuardContext) -> DataFrame:
         """The stream after it; lazy. ``on_batch`` is asked for each micro-batch afterwards."""
+
+
+@runtime_checkable
+class StreamJoin(Protocol):
+    """How two streams become one input of a step."""
+
+    @property
+    def matched(self) -> str:
+        """Whether a row of the result is a pair, as SQL."""
+
+    @property
+    def patience(self) -> timedelta:
+        """How much longer one side may be silent than the other before people are told."""
+
+    def check_inputs(self) -> tuple[str, str]:
+        """The datasets of both sides; refused, by a ``ConfigurationError``, where they are not named."""
+
+    def join(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """Both streams as one; lazy."""
 
 
 @runtime_checkable

@@ -115,6 +115,8 @@ class Counters:
     proof: str | None = None
     """Of a replica: what both sides were found to have in common."""
     filtered: Filtered | None = None
+    joined: Mapping[str, int] = field(default_factory=dict)
+    """Of a join of two streams: ``pairs``, and rows of either side that were released ``unmatched``."""
 
     @property
     def rejected_rows(self) -> int:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
+from lakewright.errors import ConfigurationError
 from lakewright.model.times import parse_duration
 
 __all__ = ["AsOf", "Latest", "Lookback", "Pinned", "Previous", "Reference", "SameSlice", "Whole"]
+
+Empty: TypeAlias = Literal["allow", "refuse"]
+"""Whether a reference without any rows may be read: what is joined with it has nothing but NULLs."""
+
+
+def _check_empty(name: str, empty: str) -> None:
+    if empty not in ("allow", "refuse"):
+        raise ConfigurationError(f"{name}: empty is 'allow' or 'refuse', not {empty!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,10 @@ class AsOf:
 
     column: str
     dataset: str | None = None
+    empty: Empty = field(default="allow", repr=False)
+
+    def __post_init__(self) -> None:
+        _check_empty("AsOf", self.empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,10 @@ class Whole:
     """All of the input as it is when the slice is made; a later change does not make the slice stale."""
 
     dataset: str | None = None
+    empty: Empty = field(default="allow", repr=False)
+
+    def __post_init__(self) -> None:
+        _check_empty("Whole", self.empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,10 @@ class Pinned:
     """All of the input at the version of the slice's first receipt, however often the slice is repeated."""
 
     dataset: str | None = None
+    empty: Empty = field(default="allow", repr=False)
+
+    def __post_init__(self) -> None:
+        _check_empty("Pinned", self.empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,10 @@ class Latest:
     """All of the input as it is now, also in a backfill; ``plan`` warns that January may see December's values."""
 
     dataset: str | None = None
+    empty: Empty = field(default="allow", repr=False)
+
+    def __post_init__(self) -> None:
+        _check_empty("Latest", self.empty)
 
 
 Reference: TypeAlias = SameSlice | Lookback | Previous | AsOf | Whole | Pinned | Latest

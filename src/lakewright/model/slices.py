@@ -31,7 +31,7 @@ ANY_CELL = "any"
 ARRIVAL_COLUMN = "_lw_arrival"
 
 SliceKind = Literal["event", "arrival", "key", "whole"]
-_EVENT = re.compile(r"\d{4}-\d{2}(-\d{2}(T\d{2})?)?")
+_EVENT = re.compile(r"\d{4}-(W\d{2}|\d{2}(-\d{2}(T\d{2})?)?)")
 
 
 @total_ordering
@@ -58,7 +58,8 @@ class Slice:
             return arrival_slice(int(value))
         if kind == "key" and value:
             return key_slice(value)
-        raise ConfigurationError(f"'{text}' is not a slice. Write 2026-01-05, 2026-01-05T07, arrival-7 or whole.")
+        known = "2026-01-05, 2026-01-05T07, 2026-W02, arrival-7 or whole"
+        raise ConfigurationError(f"'{text}' is not a slice. Write {known}.")
 
     @property
     def interval(self) -> Interval:

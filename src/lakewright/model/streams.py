@@ -56,6 +56,8 @@ class Progress:
     """Rows that guards of the stream dropped as repeats, since its generation began."""
     behind_watermark: int | None = None
     """Rows that they dropped because they came behind the watermark."""
+    heard: Mapping[str, str] | None = None
+    """Of a join of two streams: when each side last brought rows; one that is not named never did."""
     at: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class Progress:
             "state_bytes": self.state_bytes,
             "duplicates": self.duplicates,
             "behind_watermark": self.behind_watermark,
+            "heard": None if self.heard is None else dict(self.heard),
         }
 
     @classmethod

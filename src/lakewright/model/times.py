@@ -1,8 +1,9 @@
 """Times are aware datetimes in UTC, intervals are half-open, and event time is cut by a grid.
 
-An *event cell* is the text of a UTC hour, day or month (``2026-01-05T07``, ``2026-01-05``, ``2026-01``). It is
-what the lake stores in the column ``_lw_event``, and the texts are chosen so that comparing them as strings
-compares the times: a day's cells lie in ``>= '2026-01-05' AND < '2026-01-06'`` whether they are hours or days.
+An *event cell* is the text of a UTC hour, day, ISO week or month (``2026-01-05T07``, ``2026-01-05``, ``2026-W02``,
+``2026-01``). It is what the lake stores in the column ``_lw_event``, and the texts are chosen so that comparing those
+of one grid as strings compares the times. Those of hours, days and months also compare with each other: a day's cells
+lie in ``>= '2026-01-05' AND < '2026-01-06'`` whether they are hours or days. Weeks do not: see ``coarsened``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "cell_interval",
     "cell_of",
     "cells_between",
+    "coarsened",
     "finest",
     "grid_of",
     "parse_duration",
@@ -29,10 +31,10 @@ __all__ = [
     "utc_now",
 ]
 
-Grid = Literal["hour", "day", "month"]
-GRIDS: tuple[Grid, ...] = ("hour", "day", "month")
-_FORMATS: dict[Grid, str] = {"hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d", "month": "%Y-%m"}
-_LENGTHS = {13: "hour", 10: "day", 7: "month"}
+Grid = Literal["hour", "day", "week", "month"]
+GRIDS: tuple[Grid, ...] = ("hour", "day", "week", "month")
+_FORMATS: dict[Grid, str] = {"hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
+_LENGTHS = {13: "hour", 10: "day", 8: "week", 7: "month"}
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _DURATION = re.compile(r"(\d+)\s*(second|minute|hour|day|week)s?")
 
@@ -95,14 +97,24 @@ def cell_of(moment: datetime, grid: Grid) -> str:
 def grid_of(cell: str) -> Grid:
     """The grid that an event cell belongs to, told by its length."""
     if len(cell) not in _LENGTHS:
-        raise ConfigurationError(f"'{cell}' is not an hour, a day or a month (2026-01-05T07, 2026-01-05, 2026-01).")
+        raise ConfigurationError(
+            f"'{cell}' is not an hour, a day, a week or a month (2026-01-05T07, 2026-01-05, 2026-W02, 2026-01)."
+        )
     return cast(Grid, _LENGTHS[len(cell)])
 
 
 def cell_interval(cell: str) -> Interval:
-    """The stretch of time that an event cell stands for."""
+    """The stretch of time that an event cell stands for; a week begins on Monday.
+
+    >>> cell_interval("2026-W01").start.isoformat()
+    '2025-12-29T00:00:00+00:00'
+    """
     grid = grid_of(cell)
-    start = datetime.strptime(cell, _FORMATS[grid]).replace(tzinfo=UTC)
+    text, form = (f"{cell}-1", f"{_FORMATS[grid]}-%u") if grid == "week" else (cell, _FORMATS[grid])
+    try:
+        start = datetime.strptime(text, form).replace(tzinfo=UTC)
+    except ValueError:
+        raise ConfigurationError(f"'{cell}' is no {grid}.") from None
     return Interval(start, _next(start, grid))
 
 
@@ -114,6 +126,17 @@ def cells_between(start: datetime, end: datetime, grid: Grid) -> Iterator[str]:
         at = _next(at, grid)
 
 
+def coarsened(cell: str, grid: Grid) -> str:
+    """The cell of a coarser grid that a cell begins in; the same where it is as coarse, or coarser.
+
+    >>> coarsened("2026-01-05T07", "week"), coarsened("2026-W02", "day")
+    ('2026-W02', '2026-W02')
+    """
+    if GRIDS.index(grid_of(cell)) >= GRIDS.index(grid):
+        return cell
+    return cell_of(cell_interval(cell).start, grid)
+
+
 def finest(*grids: Grid) -> Grid:
     """The grid with the shortest cells."""
     return min(grids, key=GRIDS.index)
@@ -122,4 +145,4 @@ def finest(*grids: Grid) -> Grid:
 def _next(start: datetime, grid: Grid) -> datetime:
     if grid == "month":
         return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-    return start + (timedelta(hours=1) if grid == "hour" else timedelta(days=1))
+    return start + {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}[grid]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakewright.model.references import Lookback, SameSlice
 from lakewright.model.slices import ANY_CELL, Slice, event_slice
-from lakewright.model.times import Grid, cell_interval, cell_of, cells_between, finest
+from lakewright.model.times import GRIDS, Grid, cell_interval, cell_of, cells_between, coarsened, finest
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.states import SliceState, Status
@@ -21,8 +21,8 @@ from lakewright.store import Head, LiveSlice, Store
 
 __all__ = ["WIDTH", "Closing", "Horizon", "cap_overdue"]
 
-WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "month": 7}
-"""How many characters a cell of a grid has: cells of different grids meet by their first characters."""
+WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "week": 8, "month": 7}
+"""How many characters a cell of a grid has: by it the store tells how cells of different grids meet."""
 
 _MOST_OVERDUE = 50
 _TICK = timedelta(microseconds=1)
@@ -103,7 +103,7 @@ class Closing:
         The parts of a slice (hours of a day) that have rows above them and were never made, and all those, parts or
         not, that their dataset expects and that lack rows.
         """
-        width, found = WIDTH[dataset.grid], dict[str, list[str]]()
+        found = dict[str, list[str]]()
         for name in self._driving(dataset):
             other = self._graph[name]
             if other.is_source or other.is_stream or finest(other.grid, dataset.grid) != other.grid:
@@ -115,7 +115,7 @@ class Closing:
                 live = self._store.receipts.live_slices(name)
                 parts.update(self.lacking(other, run_time, live, heads))
             for part in sorted(parts):
-                found.setdefault(part[:width], []).append(f"{name} lacks {part}")
+                found.setdefault(coarsened(part, dataset.grid), []).append(f"{name} lacks {part}")
         return found
 
     def lacking(
@@ -124,15 +124,15 @@ class Closing:
         """The slices begun since the pipeline's start that have neither rows in the expected input nor a receipt."""
         expected = self._graph.expected_input(dataset)
         assert expected is not None
-        width, start = WIDTH[dataset.grid], dataset.start
+        start = dataset.start
         begun = cell_interval(cell_of(start, dataset.grid))
         first = begun.start if begun.start == start else begun.end
-        arrived = {cell[:width] for cell in self._cells_with_rows(expected)}
-        widths = [known for known in WIDTH.values() if known <= width]
+        arrived = {coarsened(cell, dataset.grid) for cell in self.cells_with_rows(expected)}
+        as_coarse = GRIDS[GRIDS.index(dataset.grid) :]
         found = [
             cell
             for cell in cells_between(first, run_time, dataset.grid)
-            if cell not in live and not any(cell[:known] in arrived for known in widths)
+            if cell not in live and not any(coarsened(cell, grid) in arrived for grid in as_coarse)
         ]
         if found and dataset.name in heads and heads[dataset.name].restored:
             # One that was made and rolled back on purpose is left alone, as by every other rule.
@@ -168,7 +168,7 @@ class Closing:
     def _watermark(self, name: str) -> tuple[datetime, str]:
         """How far an input is in event time, and that in words."""
         if self._graph[name].is_source or self._graph[name].is_stream:
-            seen = max(self._cells_with_rows(name), default=None)
+            seen = max(self.cells_with_rows(name), default=None)
             if seen is None:
                 return _NEVER, f"nothing has arrived in {name} yet"
             # Somewhere in this cell lies the greatest event time: only its start has surely been reached.
@@ -179,7 +179,8 @@ class Closing:
         # A slice was closed when it was made: it counts to its end, and the one below need not wait for the next.
         return Slice.parse(made).interval.end, f"{name} is made up to {made}"
 
-    def _cells_with_rows(self, name: str) -> list[str]:
+    def cells_with_rows(self, name: str) -> list[str]:
+        """The event cells in which an input has rows."""
         cells = self._store.receipts.cells(name)
         return [cell for cell, head in cells.items() if cell is not None and cell != ANY_CELL and head.rows != 0]
 

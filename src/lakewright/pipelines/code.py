@@ -32,10 +32,15 @@ def code_hash(dataset: Dataset, *, original: Dataset | None = None) -> str:
         parts.append(f"layout={_text((dataset.layout.derive, dataset.layout.default))}")
     if dataset.replica is not None:
         parts.append(f"replica={_text(dataset.replica)}:{_text(None if original is None else original.contract)}")
+    if dataset.sessions is not None:
+        parts.append(f"sessions={_text(dataset.sessions)}")
     if dataset.into is not None:
         parts.append(f"into={_text(dataset.into)}")
+    if dataset.wrap is not None:  # a new release alone changes no row
+        parts.append(f"wrap={_text(dataclasses.replace(dataset.wrap, version=None))}")
     for given in dataset.inputs:
-        parts.append(f"{given.parameter}:{given.dataset}:{given.reference!r}:{_text(given.guards)}")
+        joined = "" if given.join is None else f":{given.join!r}"
+        parts.append(f"{given.parameter}:{given.dataset}:{given.reference!r}:{_text(given.guards)}{joined}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -23,6 +23,7 @@ from lakewright.pipelines.corrected import Corrected
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
+from lakewright.pipelines.session_slices import running_out
 from lakewright.pipelines.states import DatasetPlan, SliceState, Status, Wish
 from lakewright.store import ELSEWHERE, Head, HeldSlice, LiveSlice, Store
 
@@ -115,6 +116,8 @@ class Decider:
             elif isinstance(reference, AsOf):
                 for slice_id, reason, now in self._stale_as_of(dataset, given.dataset, live, heads):
                     states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+        closing, run_time = self._closing, wish.run_time
+        states |= running_out(dataset, states, live, run_time, heads, store=self._store, closing=closing)
         current = self._current(dataset, wish)
         if isinstance(dataset.late, Revisit) and current is not None and wish.backfill is None and not wish.again:
             for slice_id, state in to_revisit(self._store, dataset, dataset.late, current, live).items():

@@ -17,16 +17,22 @@ from lakewright.model.contracts import Contract
 from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import ChecksTimeout, Destination
 from lakewright.model.policies import LatePolicy
-from lakewright.model.protocols import Guard, Load, Replicator, Source, Writer
+from lakewright.model.protocols import Guard, Load, Replicator, Source, StreamJoin, Writer
 from lakewright.model.references import Reference
+from lakewright.model.schedules import CatchUp, OnDatasets
 from lakewright.model.times import GRIDS, Grid, parse_time
 from lakewright.patterns.data_flow.single_runner import SingleRunner
+from lakewright.patterns.data_value.metadata_decorator import MetadataDecorator
+from lakewright.patterns.data_value.sessions import Sessions
+from lakewright.patterns.data_value.wrapper import Wrapper
 from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
 from lakewright.patterns.ingestion.external_trigger import ExternalTrigger
 from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
+from lakewright.pipelines.envelopes import check_envelopes
+from lakewright.pipelines.joined_inputs import joined_input
 from lakewright.pipelines.maintenance_options import check_maintenance
 from lakewright.pipelines.marker_options import late_policy
 from lakewright.pipelines.options import (
@@ -40,6 +46,8 @@ from lakewright.pipelines.options import (
 )
 from lakewright.pipelines.outside import check_destination
 from lakewright.pipelines.replicas import check_replica, copy_of_source, refuse_pointless
+from lakewright.pipelines.session_options import bring_sessions
+from lakewright.pipelines.timetables import checked_schedule
 from lakewright.pipelines.trigger_options import checked_triggers
 
 if TYPE_CHECKING:
@@ -62,7 +70,9 @@ class Pipeline:
         self,
         name: str,
         *,
-        schedule: str | None = "@daily",
+        schedule: str | OnDatasets | None = "@daily",
+        timezone: str | None = None,
+        catch_up: CatchUp = "all",
         start: str | date | datetime = NO_START,
         grid: Grid | None = None,
         runs: SingleRunner | None = None,
@@ -72,14 +82,17 @@ class Pipeline:
         place = _caller()
         try:
             _check_name("pipeline", name)
-            _check_schedule(schedule)
+            cron, on_datasets = checked_schedule(schedule, timezone, catch_up)
             if grid is not None and grid not in GRIDS:
                 raise ConfigurationError(f"grid is one of {', '.join(GRIDS)}, not '{grid}'.")
             self.settings = Settings(
                 pipeline=name,
-                schedule=schedule,
+                schedule=cron,
+                timezone=timezone,
+                catch_up=catch_up,
+                on_datasets=on_datasets,
                 start=parse_time(start),
-                grid=grid or _GRID_OF_SCHEDULE.get(schedule or "", "day"),
+                grid=grid or _GRID_OF_SCHEDULE.get(cron or "", "day"),
                 runs=runs or SingleRunner(),
                 tags=tuple(tags),
                 triggers=checked_triggers(triggers),
@@ -183,10 +196,13 @@ class Pipeline:
         late: LatePolicy | None = None,
         marker: ReadinessMarker | None = None,
         layout: HorizontalPartitioner | None = None,
-        inputs: Mapping[str, Reference | str] | None = None,
+        inputs: Mapping[str, Reference | StreamJoin | str] | None = None,
         guards_in: Mapping[str, Sequence[Guard]] | None = None,
         rows: RowsRule | None = None,
         outputs: Mapping[str, PrivateOutput] | None = None,
+        sessions: Sessions | None = None,
+        wrap: Wrapper | None = None,
+        metadata: MetadataDecorator | None = None,
         contract: Contract | None = None,
         tags: Sequence[str] = (),
         owner: str | None = None,
@@ -223,6 +239,9 @@ class Pipeline:
             layout=layout,
             rows=rows,
             outputs=outputs,
+            sessions=sessions,
+            wrap=wrap,
+            metadata=metadata,
             contract=contract,
             tags=tuple(tags),
             owner=owner,
@@ -315,6 +334,8 @@ class Pipeline:
         retries = options.get("retries", 2)
         if not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
+        check_envelopes(name, options)
+        bring_sessions(name, layer, options)
         stream = check_mode(name, options)
         check_load(name, options)
         options["skew_buffer"] = checked_skew_buffer(name, options)
@@ -367,7 +388,7 @@ def _unchanged(original: DataFrame) -> DataFrame:
 
 def _inputs(
     parameters: Sequence[str],
-    references: Mapping[str, Reference | str],
+    references: Mapping[str, Reference | StreamJoin | str],
     guards: Mapping[str, Sequence[Guard]],
     place: Place,
 ) -> tuple[Input, ...]:
@@ -383,6 +404,9 @@ def _inputs(
     found = []
     for parameter in parameters:
         reference = references.get(parameter)
+        if isinstance(reference, StreamJoin):
+            found.append(joined_input(parameter, reference, tuple(guards.get(parameter, ())), place))
+            continue
         dataset = reference if isinstance(reference, str) else getattr(reference, "dataset", None) or parameter
         found.append(
             Input(
@@ -423,17 +447,6 @@ def _check_name(what: str, name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"'{name}' is no name for a {what}: small letters, digits and _, beginning with a letter."
-        )
-
-
-def _check_schedule(schedule: str | None) -> None:
-    if schedule is None:
-        return
-    from croniter import croniter
-
-    if not croniter.is_valid(schedule):
-        raise ConfigurationError(
-            f"'{schedule}' is no schedule. Write @hourly, @daily or a cron text such as '0 6 * * *'."
         )
 
 

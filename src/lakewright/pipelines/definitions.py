@@ -12,8 +12,9 @@ from lakewright.model.contracts import Contract
 from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import Destination
 from lakewright.model.policies import LatePolicy, Repair
-from lakewright.model.protocols import Guard, LatenessGuard, Load, Replicator, Source, StreamGuard, Writer
+from lakewright.model.protocols import Guard, LatenessGuard, Load, Replicator, Source, StreamGuard, StreamJoin, Writer
 from lakewright.model.references import Previous, Reference
+from lakewright.model.schedules import CatchUp, OnDatasets
 from lakewright.model.slices import SliceKind
 from lakewright.model.times import Grid
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakewright.patterns.data_flow.single_runner import SingleRunner
+    from lakewright.patterns.data_value.metadata_decorator import MetadataDecorator
+    from lakewright.patterns.data_value.sessions import Sessions
+    from lakewright.patterns.data_value.wrapper import Wrapper
     from lakewright.patterns.ingestion.external_trigger import ExternalTrigger
     from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
     from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
@@ -64,6 +68,13 @@ class Input:
     dataset: str
     reference: Reference | None = None
     guards: tuple[Guard, ...] = ()
+    join: StreamJoin | None = None
+    """How the dataset is joined with another stream, where the step is made of both."""
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Every dataset that it reads: two, where streams are joined."""
+        return (self.dataset,) if self.join is None else self.join.check_inputs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,12 @@ class Settings:
     tags: tuple[str, ...] = ()
     triggers: tuple[ExternalTrigger, ...] = ()
     """The events that start it, beside its schedule."""
+    timezone: str | None = None
+    """The zone on whose clock the schedule is read; the times are UTC."""
+    catch_up: CatchUp = "all"
+    """What becomes of times that nobody was there for."""
+    on_datasets: OnDatasets | None = None
+    """The datasets whose changes start it, where that is its schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,10 @@ class Dataset:
     """What is promised of a slice that is ready, and who is told beyond the store."""
     rows: RowsRule | None = None
     outputs: Mapping[str, PrivateOutput] = field(default_factory=dict)
+    wrap: Wrapper | None = None
+    """The envelope that the rows are written in."""
+    metadata: MetadataDecorator | None = None
+    """What is told of the run beside each row, where readers do not look."""
     contract: Contract | None = None
     tags: tuple[str, ...] = ()
     owner: str | None = None
@@ -143,6 +164,8 @@ class Dataset:
     """At most so many rows of one partition in one micro-batch of a stream; its columns are filled in."""
     maintenance: Maintenance | None = None
     """How its table is looked after, and that of its step's private outputs."""
+    sessions: Sessions | None = None
+    """What the visits that its step returns are built into."""
     own_start: datetime | None = None
     valid_from: str | None = None
     valid_to: str | None = None
@@ -185,7 +208,7 @@ class Dataset:
     @property
     def chained(self) -> bool:
         """Whether a slice is made of earlier ones of the dataset itself: one at a time, in order, on to the newest."""
-        return any(
+        return self.sessions is not None or any(
             isinstance(given.reference, Previous)
             or any(getattr(guard, "reads_earlier_slices", False) for guard in given.guards)
             for given in self.inputs
@@ -193,8 +216,9 @@ class Dataset:
 
     @property
     def remembers(self) -> bool:
-        """Whether it is a stream whose guards keep state across micro-batches."""
-        return self.is_stream and self.has_guard(StreamGuard)
+        """Whether it is a stream that keeps state across micro-batches: its guards, its sessions, or its join."""
+        joins = any(given.join is not None for given in self.inputs)
+        return self.is_stream and (joins or self.sessions is not None or self.has_guard(StreamGuard))
 
     @property
     def judged_in_order(self) -> bool:

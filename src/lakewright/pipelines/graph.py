@@ -17,6 +17,8 @@ from lakewright.model.times import Grid, finest
 from lakewright.patterns.error_management.static_late_data_integrator import stateful_needs_before
 from lakewright.pipelines.definitions import Dataset, Input, Slicing
 from lakewright.pipelines.guard_checks import check_guards
+from lakewright.pipelines.joined_inputs import check_join, refuse_join_at_rest
+from lakewright.pipelines.session_options import check_sessions
 
 __all__ = ["Graph"]
 
@@ -56,7 +58,7 @@ class Graph:
 
     def upstream(self, name: str) -> set[str]:
         """The datasets that a dataset reads directly."""
-        names = {self.owners.get(i.dataset, i.dataset) for i in self.datasets[name].inputs}
+        names = {self.owners.get(one, one) for i in self.datasets[name].inputs for one in i.datasets}
         return {other for other in names if other in self.datasets and other != name}
 
     @cached_property
@@ -132,7 +134,8 @@ class Graph:
     def reads_changes(self, dataset: Dataset) -> bool:
         """Whether a stream follows the changes of a table, not only rows that are added to it."""
         given = self.streamed_input(dataset)
-        return given is not None and dataset.writer is not None
+        added = dataset.sessions is not None or (given is not None and given.join is not None)
+        return given is not None and dataset.writer is not None and not added
 
     def needs_change_feed(self, name: str) -> bool:
         """Whether a stream follows the changes of a dataset."""
@@ -192,12 +195,12 @@ class Graph:
     def _check_inputs(self) -> None:
         known = {*self.owners, *self.adopted}
         for dataset in self.datasets.values():
-            for given in dataset.inputs:
-                if given.dataset not in known:
+            for given, name in ((one, name) for one in dataset.inputs for name in one.datasets):
+                if name not in known:
                     raise self._complaint(
                         dataset,
-                        f"{dataset.name} reads '{given.dataset}', which no pipeline declares.",
-                        hint=did_you_mean(given.dataset, known)
+                        f"{dataset.name} reads '{name}', which no pipeline declares.",
+                        hint=did_you_mean(name, known)
                         or f"Declare it, or name another one: inputs={{'{given.parameter}': 'dataset'}}.",
                     )
             if dataset.function is not None and not dataset.inputs:
@@ -206,8 +209,8 @@ class Graph:
     def _check_destinations(self) -> None:
         taken: dict[str, Dataset] = {}
         for dataset in self.datasets.values():
-            for given in dataset.inputs:
-                other = self.datasets.get(given.dataset)
+            for name in (name for given in dataset.inputs for name in given.datasets):
+                other = self.datasets.get(name)
                 if other is not None and other.into is not None:
                     raise self._complaint(
                         dataset,
@@ -260,8 +263,23 @@ class Graph:
                     f"{dataset.name} is cut by event time, but its input {given.dataset} names no event_time.",
                     hint=f"Give it an event_time, or read it whole: inputs={{'{given.parameter}': Whole()}}.",
                 )
+            if (
+                isinstance(reference, SameSlice | Lookback)
+                and self.slicing[dataset.name].kind == "event"
+                and {dataset.grid, self.cell_grid(given.dataset)} == {"week", "month"}
+            ):
+                raise self._complaint(
+                    dataset,
+                    f"{dataset.name} is cut by {dataset.grid}s, and its input {given.dataset} by the other: a week may "
+                    "lie in two months, so neither is made of the other.",
+                    hint="Make both of a dataset that is cut by days.",
+                )
             if given.dataset == dataset.name and not isinstance(reference, Previous):
                 raise self._complaint(dataset, f"{dataset.name} reads itself.", hint="Use inputs={...: Previous()}.")
+        try:
+            refuse_join_at_rest(dataset)
+        except ConfigurationError as error:
+            raise self._complaint(dataset, error.message, hint=error.hint) from None
         self._check_closing(dataset)
         self._check_revisiting(dataset)
         self._check_restoring(dataset)
@@ -269,6 +287,7 @@ class Graph:
         self._check_replica(dataset)
         try:
             check_guards(self, dataset)
+            check_sessions(self, dataset)
         except ConfigurationError as error:
             raise self._complaint(dataset, error.message, hint=error.hint) from None
 
@@ -321,7 +340,8 @@ class Graph:
             raise self._complaint(
                 dataset,
                 f"{dataset.name} is a stream with {len(followed)} inputs that it follows ({named}); it follows one.",
-                hint=f"Say how the others are read: inputs={{'{dataset.inputs[-1].parameter}': Whole()}}.",
+                hint=f"Say how the others are read: inputs={{'{dataset.inputs[-1].parameter}': Whole()}}. Two streams "
+                "are one input when they are joined: inputs={'pairs': DynamicJoiner(left=..., right=..., ...)}.",
             )
         if other := [i for i in dataset.inputs if isinstance(i.reference, SameSlice | Lookback | Previous | Pinned)]:
             raise self._complaint(
@@ -337,8 +357,15 @@ class Graph:
                 "newer ones overtake older ones.",
                 hint="Leave skew_buffer out, or the writer: then rows are only added.",
             )
+        if followed[0].join is not None:
+            try:
+                check_join(self, dataset, followed[0])
+            except ConfigurationError as error:
+                raise self._complaint(dataset, error.message, hint=error.hint) from None
+            return
         above = self.datasets.get(followed[0].dataset)
-        if dataset.writer is None and (above is None or not above.appends):
+        adds = dataset.writer is None or dataset.sessions is not None
+        if adds and (above is None or not above.appends):
             raise self._complaint(
                 dataset,
                 f"{dataset.name} adds rows and never removes any, but {followed[0].dataset} is replaced or merged, so "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakewright.errors import ConfigurationError, TargetError
+from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.lake.corrections import corrections_of
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import FilterTally, GuardContext, LatenessGuard, SideRows
@@ -53,7 +53,7 @@ class InputFrame:
 
 
 def open_input(attempt: Attempt, given: Input) -> InputFrame:
-    """Pin an input and cut it to what the reference says. Lazy: no job runs."""
+    """Pin an input and cut it to what the reference says. Lazy, but for a reference that must not be empty."""
     shop, dataset = attempt.shop, attempt.dataset
     reference = shop.graph.reference(dataset, given)
     if isinstance(reference, Previous) and pin(shop.lake, shop.store, given.dataset) is None:
@@ -74,6 +74,8 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     wanted += [ALIVE] * (DELETED_COLUMN in columns)
     if wanted:
         frame = frame.where(" AND ".join(f"({one})" for one in wanted))
+    if getattr(reference, "empty", "allow") == "refuse":
+        _refuse_empty(attempt, given, frame)
     if shop.sample is not None and _comes_in(attempt, given, reference):
         frame = frame.sample(fraction=shop.sample, seed=7)
         return judged_input(attempt, given, reference, frame, columns, None, None)
@@ -87,6 +89,16 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
         return judged_input(attempt, given, reference, frame, columns, None, late)
     opened = judged_input(attempt, given, reference, frame, columns, rows + changed[0], late)
     return replace(opened, corrected=changed[1])
+
+
+def _refuse_empty(attempt: Attempt, given: Input, frame: DataFrame) -> None:
+    """Runs a job that reads at most one row; refuses a reference that has none."""
+    if not frame.take(1):
+        raise InputError(
+            f"{attempt.dataset.name}, slice {attempt.slice.id} reads {given.dataset}, which is empty. Nothing was "
+            "written.",
+            hint='Fill it and run again. If it may be empty, leave empty="refuse" out.',
+        )
 
 
 def _comes_in(attempt: Attempt, given: Input, reference: Reference) -> bool:
@@ -190,6 +202,9 @@ def _cut(attempt: Attempt, given: Input, reference: Reference, *, has_cells: boo
     """The rows that a reference means, as SQL; None where it means all of them."""
     slice_ = attempt.slice
     if isinstance(reference, Previous):
+        writer = attempt.dataset.writer
+        if slice_.kind == "arrival" and writer is not None and not writer.replaces_slice:
+            return None  # merged by key, it is one state: all that the arrivals before have made of it
         earlier = _previous(attempt)
         return "false" if earlier is None else earlier.predicate()
     if isinstance(reference, AsOf):

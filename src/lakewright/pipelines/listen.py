@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from lakewright.errors import ConfigurationError, InputError, LakewrightError, UnknownNameError
 from lakewright.model.runs import Run
 from lakewright.model.triggers import ChannelContext, Event, Malformed, Message, OpenChannel
-from lakewright.patterns.ingestion.external_trigger import ExternalTrigger, Handled, start_on_event
+from lakewright.patterns.ingestion.external_trigger import ExternalTrigger, Handled, Starter, start_on_event
 from lakewright.pipelines.keeper import keep
 from lakewright.pipelines.progress import Listener, Note
 from lakewright.pipelines.trigger_options import triggers_of
@@ -51,9 +51,18 @@ class ListenSummary:
 
 
 def listen(
-    project: Project, pipelines: Sequence[str], *, once: bool, listener: Listener, now: Callable[[], datetime]
+    project: Project,
+    pipelines: Sequence[str],
+    *,
+    once: bool,
+    listener: Listener,
+    now: Callable[[], datetime],
+    start: Callable[[str, Flag], Starter] | None = None,
 ) -> ListenSummary:
-    """Handle events until it is asked to stop, or, with ``once``, until none is left."""
+    """Handle events until it is asked to stop, or, with ``once``, until none is left.
+
+    ``start`` says how a pipeline is run, where that is not within this process; it is told when to stop.
+    """
     chosen = triggers_of((d.settings for d in project.graph.datasets.values()), pipelines)
     names = sorted({name for _, started in chosen for name in started})
     run = Run(f"listener {now():%Y%m%d-%H%M%S}", ",".join(names), now(), "trigger")
@@ -62,7 +71,7 @@ def listen(
         posts = []
         for trigger, started in chosen:
             keeper.lease(f"trigger:{trigger.name}", "*")
-            posts.append(_Post(project, trigger, started, summary, listener, keeper.stop, now, once))
+            posts.append(_Post(project, trigger, started, summary, listener, keeper.stop, now, once, start))
         for post in posts:
             stack.callback(post.close)
             post.open()
@@ -92,6 +101,7 @@ class _Post:
     stop: Flag
     now: Callable[[], datetime]
     once: bool
+    start: Callable[[str, Flag], Starter] | None = None
     channel: OpenChannel | None = None
 
     def open(self) -> None:
@@ -143,7 +153,7 @@ class _Post:
         assert channel is not None
         handled = start_on_event(
             found,
-            {name: starter(self.project, name, listener=self.listener) for name in self.pipelines},
+            {name: self._starter(name) for name in self.pipelines},
             ledger=self.project.store.events,
             trigger=trigger.name,
             types=trigger.types,
@@ -158,6 +168,11 @@ class _Post:
         if not handled.finished:
             self.stop.set()  # it was interrupted: it stays where it is, and so does everything behind it
         return handled
+
+    def _starter(self, pipeline: str) -> Starter:
+        if self.start is not None:
+            return self.start(pipeline, self.stop)
+        return starter(self.project, pipeline, listener=self.listener)
 
     def _count(self, found: Event | Malformed, handled: Handled) -> None:
         summary = self.summary

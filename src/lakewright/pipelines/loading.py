@@ -15,6 +15,7 @@ from types import ModuleType
 
 from lakewright.errors import ConfigurationError, DefinitionError, LakewrightError
 from lakewright.pipelines.declare import Pipeline
+from lakewright.pipelines.timetables import check_upstreams
 
 __all__ = ["let_functions_travel", "load_pipelines"]
 
@@ -42,6 +43,7 @@ def load_pipelines(folder: Path, patterns: Sequence[str]) -> list[Pipeline]:
     if not found:
         raise ConfigurationError(f"No Pipeline is declared in {', '.join(str(f.relative_to(folder)) for f in files)}.")
     _check_names(found)
+    check_upstreams(found)
     return found
 
 

@@ -25,6 +25,7 @@ from lakewright.patterns.storage.horizontal_partitioner import (
 )
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.envelopes import envelope_outputs, enveloped
 from lakewright.pipelines.events import time_within
 from lakewright.pipelines.filtering import count_filters, filter_warnings
 from lakewright.pipelines.harvest import receipt_of
@@ -38,6 +39,7 @@ from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_copy
 from lakewright.pipelines.restoring import goes_back, record_restore_outside, restore_before
+from lakewright.pipelines.sessionizing import sessionized
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
@@ -56,10 +58,10 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         rejected = set_aside(current, inputs)
         failpoint("set_aside")
         count_filters(current, inputs)
-        frames = call_step(current, inputs)
-        receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs]
-        failpoint("private_written")
-        commit = _write_public(current, frames[dataset.name])
+        with sessionized(current, call_step(current, inputs)) as frames:
+            receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs]
+            failpoint("private_written")
+            commit = _write_public(current, frames[dataset.name])
         failpoint("published")
         counters = _account(current, inputs, rejected, commit)
         _check_preserved(current, counters, commit)
@@ -139,7 +141,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
 
     dataset = current.dataset
     if dataset.sql is not None:
-        return {dataset.name: _query(current, inputs)}
+        return enveloped(current, {dataset.name: _query(current, inputs)})
     if dataset.replica is not None:
         return {dataset.name: copied_rows(current, inputs)}
     assert dataset.function is not None
@@ -160,7 +162,8 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
             f"{type(error).__name__}: {_first_line(error)}"
         ) from error
     frames = result if isinstance(result, dict) else {dataset.name: result}
-    wanted = {dataset.name, *dataset.outputs}
+    wanted = {dataset.name, *dataset.outputs} - envelope_outputs(dataset)
+    wanted = {dataset.name} if dataset.sessions is not None else wanted
     if set(frames) != wanted:
         raise StepFailed(
             f"{dataset.place}: {dataset.name} returned {', '.join(sorted(map(str, frames))) or 'nothing'}, "
@@ -172,7 +175,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
                 f"{dataset.place}: {dataset.name} returned {type(frame).__name__} for {name}, not a DataFrame.",
                 hint="Does the function end with `return`?" if frame is None else None,
             )
-    return frames
+    return enveloped(current, frames)
 
 
 def _query(current: Attempt, inputs: list[InputFrame]) -> DataFrame:
@@ -309,6 +312,8 @@ def _lay_out(
         marked = frame.withColumn(ARRIVAL_COLUMN, F.expr(f"{current.slice.number}L"))
         return marked, (ARRIVAL_COLUMN, *partitions)
     dataset = current.dataset
+    if dataset.sessions is not None:  # a session lies in the slice that completed it, wherever its visits lie
+        return frame.withColumn(EVENT_COLUMN, F.lit(current.slice.value)), (EVENT_COLUMN, *partitions)
     columns = frame.columns
     if dataset.event_time not in columns:
         raise InputError(

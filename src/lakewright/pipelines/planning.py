@@ -88,7 +88,7 @@ def _decide(
     rest = {name: upper for name, upper in found.items() if graph.owners.get(name) not in making}
     index(shop, rest, names)
     if lake.local is not None:  # elsewhere it would start Spark
-        read = {given.dataset for name in names for given in graph[name].inputs}
+        read = {one for name in names for given in graph[name].inputs for one in given.datasets}
         notice(lake, store, {*names, *read} - found.keys())
     seen = as_if_unmade(store, making) if making else store
     plans = Decider(graph, seen, shop.codes).decide_all(names, wish)

@@ -56,6 +56,7 @@ from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
 from lakewright.pipelines.scratch import clear_trial, trial_note, trial_settings
 from lakewright.pipelines.streams.looking import StreamState, states_of
+from lakewright.pipelines.streams.moving import MoveSummary, move_checkpoint
 from lakewright.pipelines.streams.rewind import RewindSummary, rewind_stream
 from lakewright.pipelines.streams.worker import Worker, WorkerSummary
 from lakewright.pipelines.upstream import Upper, borrow, index, let_go, take_over
@@ -431,6 +432,14 @@ class Project:
             recover_dead_steps(shop)
             return rewind_stream(shop, dataset, to=None if to is None else parse_time(to), dry_run=dry_run)
 
+    def move_checkpoint(self, name: str, to: str) -> MoveSummary:
+        """Let a stream keep its progress below another folder, or URI, and go on from where it is."""
+        dataset = self.graph.stream(name)
+        place = to if "://" in to else str((self.folder / to).resolve())
+        with self._exclusive([]) as shop:
+            recover_dead_steps(shop)
+            return move_checkpoint(shop, dataset, place)
+
     def _streams(self, select: Sequence[str]) -> list[Dataset]:
         found = [self.graph[name] for name in self.graph.select(select) if self.graph[name].is_stream]
         if not found:
@@ -646,7 +655,7 @@ def new_run_id(now: datetime) -> str:
 
 def _read_elsewhere(graph: Graph, lent: Mapping[str, Upper], names: Sequence[str]) -> Note:
     """Which of the datasets that a run asks for come from other targets."""
-    asked = {*names, *(given.dataset for name in names for given in graph[name].inputs)}
+    asked = {*names, *(one for name in names for given in graph[name].inputs for one in given.datasets)}
     by_target: dict[str, list[str]] = {}
     for name in sorted(asked & lent.keys()):
         by_target.setdefault(lent[name].target, []).append(name)

@@ -120,7 +120,8 @@ def _refuse_other_cut(name: str, wanted: Slice, kind: str, grid: str | None) -> 
     if wanted.kind == kind and (kind != "event" or wanted.grid == grid):
         return
     cut = {"event": f"by event {grid}", "whole": "as a whole", "arrival": "by arrival", "key": "by key"}[kind]
-    example = {"hour": "2026-01-05T07", "day": "2026-01-05", "month": "2026-01"}.get(grid or "") or {
+    cells = {"hour": "2026-01-05T07", "day": "2026-01-05", "week": "2026-W02", "month": "2026-01"}
+    example = cells.get(grid or "") or {
         "whole": "whole", "arrival": "arrival-7", "key": "key-eu",
     }.get(kind, kind)  # fmt: skip
     raise ConfigurationError(f"{name} is made {cut}, so it has no slice '{wanted.id}'.", hint=f"Write it as {example}.")

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lakewright.errors import InterruptedRun, UnknownNameError
 from lakewright.model.findings import Finding
-from lakewright.patterns.data_flow.single_runner import due_times
+from lakewright.model.runs import Run
+from lakewright.model.schedules import next_time
 from lakewright.pipelines.definitions import Settings
+from lakewright.pipelines.keeper import keep
 from lakewright.pipelines.progress import Listener, Note, RunSummary
+from lakewright.pipelines.scheduling import Facts, due_now, scheduled_run_id
+from lakewright.pipelines.timetables import timetable_of
 
 if TYPE_CHECKING:
     from lakewright.pipelines.project import Project
 
-__all__ = ["due_runs", "run_due"]
-
-_NO_START = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["due_runs", "make_times", "run_due"]
 
 
 def due_runs(project: Project, until: datetime) -> list[tuple[datetime, Settings]]:
-    """Each logical time that is due, with its pipeline, in order.
+    """Each logical time that is due, with its pipeline, in order; those of paused pipelines are not.
 
     It begins after the last scheduled run that succeeded, so that a time whose run failed or died comes first. A
     pipeline that never ran begins at its ``start``, or, where it has none, with the newest due time alone.
     """
     pipelines = {d.pipeline: d.settings for d in (project.graph[name] for name in project.graph.order)}
+    stored = project.store.schedules
+    paused = {pause.pipeline for pause in stored.paused()}
+    last_good = stored.last_good()
     found: list[tuple[datetime, Settings]] = []
     for name, settings in pipelines.items():
-        if settings.schedule is None:
+        if settings.schedule is None or name in paused:
             continue
-        last = project.store.runs.last_scheduled(name)
-        if last is None and settings.start == _NO_START:
-            recent = list(due_times(settings.schedule, after=until - timedelta(days=400), until=until))
-            times = recent[-1:]
-        else:
-            times = list(due_times(settings.schedule, after=last or settings.start, until=until))
+        good = {name: stored.good_times(name, after=None)} if settings.runs.concurrency > 1 else {}
+        times, _ = due_now(timetable_of(settings), Facts(last_good=last_good, good=good), until)
         found += [(time, settings) for time in times]
     order = list(pipelines)
     return sorted(found, key=lambda due: (due[0], order.index(due[1].pipeline)))
@@ -49,17 +52,7 @@ def run_due(
     for time, settings in due_runs(project, until):
         if settings.pipeline in stopped:
             continue
-        summary = project.run(
-            [f"pipeline:{settings.pipeline}"],
-            at=time,
-            reason="scheduled",
-            listener=listener,
-            parallel=parallel,
-            wait_seconds=wait_seconds,
-        )
-        if (note := _lag(project, settings, summary, time)) is not None:
-            summary.notes.append(note)
-            listener(note)
+        summary = _run(project, settings, time, None, listener, parallel, wait_seconds)
         if summary.state != "ok":
             stopped.add(settings.pipeline)
         summaries.append(summary)
@@ -68,17 +61,77 @@ def run_due(
     return summaries
 
 
+def make_times(
+    project: Project,
+    pipeline: str,
+    times: Sequence[datetime],
+    *,
+    seen: Mapping[str, int] | None = None,
+    listener: Listener = lambda event: None,
+    parallel: int | None = None,
+) -> list[RunSummary]:
+    """Runs a pipeline for times that a scheduler found due, in one warm session, until one does not succeed.
+
+    A time whose run has succeeded meanwhile is left out, and nobody else can make the same time at once: two schedulers
+    that hand out one time make one run. Where a run of the pipeline is at work, it is refused.
+    """
+    known = {d.pipeline: d.settings for d in project.graph.datasets.values()}
+    if pipeline not in known:
+        raise UnknownNameError("pipeline", pipeline, known)
+    store, now = project.store, project._now
+    name = Run(f"times of {pipeline}", pipeline, now(), "scheduled")
+    summaries: list[RunSummary] = []
+    with keep(store, name, {}, now=now, interrupt=lambda: None) as keeper:
+        for time in times:
+            if keeper.stop.is_set():
+                raise InterruptedRun(f"{pipeline}: {keeper.why}; what is left of its times is due again.")
+            grant = keeper.lease(f"scheduled:{pipeline}", time.isoformat())
+            done = store.runs.get(scheduled_run_id(pipeline, time, seen))
+            if done is None or done.state != "ok":
+                summaries.append(_run(project, known[pipeline], time, seen, listener, parallel, 0.0))
+            if seen is not None and (not summaries or summaries[-1].state == "ok"):
+                store.schedules.see(pipeline, seen, now=now())
+            keeper.release(grant)
+            if summaries and summaries[-1].state != "ok":
+                break
+    return summaries
+
+
+def _run(
+    project: Project,
+    settings: Settings,
+    time: datetime,
+    seen: Mapping[str, int] | None,
+    listener: Listener,
+    parallel: int | None,
+    wait_seconds: float,
+) -> RunSummary:
+    summary = project.run(
+        [f"pipeline:{settings.pipeline}"],
+        at=time,
+        reason="scheduled",
+        run_id=scheduled_run_id(settings.pipeline, time, seen),
+        listener=listener,
+        parallel=parallel,
+        wait_seconds=wait_seconds,
+    )
+    if (note := _lag(project, settings, summary, time)) is not None:
+        summary.notes.append(note)
+        listener(note)
+    return summary
+
+
 def _lag(project: Project, settings: Settings, summary: RunSummary, time: datetime) -> Note | None:
     record = project.store.runs.get(summary.run_id)
     if record is None or record.ended_at is None or settings.schedule is None:
         return None
     took = record.ended_at - record.started_at
-    period = next(due_times(settings.schedule, after=time, until=time + timedelta(days=400))) - time
-    if took <= period:
+    upcoming = next_time(settings.schedule, after=time, timezone=settings.timezone)
+    if upcoming is None or took <= upcoming - time:
         return None
     message = (
-        f"Lag: the run of {settings.pipeline} for {time:%Y-%m-%d %H:%M} took {_minutes(took)}, and one is due every "
-        f"{_minutes(period)}: each later run ends later."
+        f"Lag: the run of {settings.pipeline} for {time:%Y-%m-%d %H:%M} took {took.total_seconds() / 60:,.0f} minutes, "
+        f"and one is due every {(upcoming - time).total_seconds() / 60:,.0f} minutes: each later run ends later."
     )
     cure = "Give it more parallel slices or compute, or cut the work into smaller pipelines."
     project.store.findings.add(
@@ -87,7 +140,3 @@ def _lag(project: Project, settings: Settings, summary: RunSummary, time: dateti
         now=record.ended_at,
     )
     return Note(message, "warning")
-
-
-def _minutes(length: timedelta) -> str:
-    return f"{length.total_seconds() / 60:,.0f} minutes"

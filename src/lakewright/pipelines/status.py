@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from lakewright.model.findings import Finding
-from lakewright.store import HeldLease, RunRecord, StepRecord, Store
+from lakewright.store import HeldLease, Pause, RunRecord, StepRecord, Store
 
 __all__ = ["DatasetStatus", "Status", "read_status"]
 
@@ -36,6 +36,7 @@ class Status:
     leases: list[HeldLease]
     open_steps: list[StepRecord]
     findings: list[Finding]
+    paused: list[Pause] = field(default_factory=list)
 
 
 def read_status(store: Store, now: datetime) -> Status:
@@ -46,6 +47,7 @@ def read_status(store: Store, now: datetime) -> Status:
         leases=store.leases.held(now),
         open_steps=store.steps.open_steps(),
         findings=store.findings.latest(limit=5),
+        paused=store.schedules.paused(),
     )
 
 

@@ -107,7 +107,7 @@ def let_go(lake: Lake, store: Store, names: Iterable[str]) -> None:
 def index(shop: Workshop, found: Mapping[str, Upper], names: Iterable[str]) -> None:
     """Bring into the store what the other logs hold, for everything that these datasets are made of."""
     above = shop.graph.closure(names, up=True)
-    wanted = above | {given.dataset for name in above for given in shop.graph[name].inputs}
+    wanted = above | {one for name in above for given in shop.graph[name].inputs for one in given.datasets}
     order = [*shop.graph.order, *(name for name in found if name not in shop.graph.datasets)]
     for name in order:
         if name in found and (name in wanted or shop.graph.owners.get(name) in wanted):

@@ -11,6 +11,7 @@ from lakewright.store.origins import OWN, Origins
 from lakewright.store.owners import Owner, is_alive, this_process
 from lakewright.store.receipts import ELSEWHERE, Head, Receipts
 from lakewright.store.runs import RunRecord, Runs
+from lakewright.store.schedules import Pause, Schedules, Tried, Upstream
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.steps import StepRecord, Steps
 from lakewright.store.streams import Streams
@@ -34,14 +35,18 @@ __all__ = [
     "Markers",
     "Origins",
     "Owner",
+    "Pause",
     "Receipts",
     "RunRecord",
     "Runs",
+    "Schedules",
     "StaleSlice",
     "StepRecord",
     "Steps",
     "Store",
     "Streams",
+    "Tried",
+    "Upstream",
     "is_alive",
     "open_store",
     "this_process",

@@ -28,6 +28,7 @@ from lakewright.store.origins import OWN, Origins
 from lakewright.store.postgres import NAMES as POSTGRES_NAMES
 from lakewright.store.receipts import Receipts
 from lakewright.store.runs import Runs
+from lakewright.store.schedules import Schedules
 from lakewright.store.steps import Steps
 from lakewright.store.streams import Streams
 
@@ -51,6 +52,7 @@ class Store:
         self.origins = Origins(engine)
         self.streams = Streams(engine)
         self.events = Events(engine)
+        self.schedules = Schedules(engine)
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """One writing transaction: give its connection to every call that belongs to it."""

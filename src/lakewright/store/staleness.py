@@ -1,7 +1,8 @@
 """Which slices an input's commits have left behind: cells, net rows, stale and missing slices.
 
 All are questions about event cells, answered by grouping one stretch of ``touched``. Cells and slices of
-different grids meet by their first characters: 13 for hours, 10 for days, 7 for months.
+different grids meet by their first characters: 13 for hours, 10 for days, 7 for months; 8 stands for weeks, which
+are told by the calendar.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Subquery, and_, bindparam, case, func, not_, or_, select
 
+from lakewright.store.cells import cut_to
 from lakewright.store.receipt_rows import NO_CELL
 from lakewright.store.tables import receipt_inputs, receipts, touched
 
@@ -134,7 +136,7 @@ def stale(conn: Connection, dataset: str, input: str, grid_width: int) -> list[S
     query = (
         select(receipts.c.slice_id, receipts.c.version, then, heads.c.version)
         .join(receipt_inputs, receipt_inputs.c.receipt_id == receipts.c.receipt_id)
-        .join(heads, heads.c.cell == func.substr(receipts.c.slice_id, 1, grid_width))
+        .join(heads, heads.c.cell == cut_to(receipts.c.slice_id, grid_width))
         .where(_live(dataset), receipt_inputs.c.input == input, heads.c.version > then)
         .order_by(receipts.c.slice_id)
     )
@@ -144,7 +146,7 @@ def stale(conn: Connection, dataset: str, input: str, grid_width: int) -> list[S
 def missing(conn: Connection, dataset: str, input: str, grid_width: int) -> list[str]:
     """The input's cells with rows, or an unknown number of them, that no live receipt covers."""
     heads = _heads(input, grid_width)
-    own_cells = select(func.substr(receipts.c.slice_id, 1, grid_width))
+    own_cells = select(cut_to(receipts.c.slice_id, grid_width))
     query = (
         select(heads.c.cell)
         .where(or_(heads.c.rows.is_(None), heads.c.rows > 0))
@@ -161,7 +163,7 @@ def missing(conn: Connection, dataset: str, input: str, grid_width: int) -> list
 
 def _heads(input: str, grid_width: int) -> Subquery:
     """Per cell of the wider grid: the last version that made readers stale, the rows (NULL is unknown)."""
-    cell = func.substr(touched.c.cell, 1, grid_width)
+    cell = cut_to(touched.c.cell, grid_width)
     return (
         select(cell.label("cell"), _HEAD.label("version"), case((_KNOWN, _NET)).label("rows"))
         .where(touched.c.dataset == input, touched.c.cell != NO_CELL)

@@ -35,6 +35,7 @@ __all__ = [
     "receipts",
     "rollbacks",
     "runs",
+    "schedules",
     "source_files",
     "steps",
     "streams",
@@ -98,6 +99,18 @@ runs = Table(
     Column("error", Told),
     Column("cancel_requested", Boolean, nullable=False),
     Index(None, "pipeline", "started_at"),
+    Index(None, "reason", "state", "pipeline", "run_time"),
+)
+
+# What the schedules of pipelines need beyond their runs: a pause, and what was new when a dataset's change began one.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("pipeline", Words, primary_key=True),
+    Column("paused_at", Moment),
+    Column("because", Told),
+    Column("seen", JsonText),
+    Column("updated_at", Moment, nullable=False),
 )
 
 steps = Table(

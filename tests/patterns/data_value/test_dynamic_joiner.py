@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from tests.patterns.delta import rows
 
-from lakewright import DynamicJoiner, join_streams
+from lakewright import DynamicJoiner, join_as_of, join_report, join_streams
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.patterns.data_value.join_report import report_of_join
 
 OPTIONS = {
     "keys": ["page"],
@@ -98,6 +100,12 @@ def test_the_late_side_finds_its_match_within_the_bound_and_what_has_none_is_rel
         ({"within": ("1 minute",)}, "one length of time, or two"),
         ({"within": ("0 seconds", "soon")}, "within: 'soon' is not a length"),
         ({"right_watermark": "late"}, "right_watermark: 'late' is not a length"),
+        ({"pick": "first"}, "pick is 'all' or 'latest'"),
+        ({"pick": "latest", "within": "1 hour"}, "'row_id' is missing"),
+        ({"pick": "latest", "row_id": ["visit"]}, "'within' cannot reach after it"),
+        ({"pick": "latest", "row_id": ["visit"], "how": "full"}, "goes with how='inner' or 'left'"),
+        ({"row_id": ["visit"]}, 'says nothing without pick="latest"'),
+        ({"idle": "long"}, "idle: 'long' is not a length"),
     ],
 )
 def test_a_join_that_would_wait_for_ever_is_refused(wrong, words):
@@ -135,3 +143,96 @@ def test_frames_at_rest_give_the_same_pairs_and_columns_are_looked_at_first(spar
     ):
         with pytest.raises(error, match=words):
             join_streams(left, ads, **{**OPTIONS, **options})
+
+
+def land(folder, name, *files):
+    """Files of one side, in the order in which they came: one micro-batch each."""
+    (folder / name).mkdir(parents=True)
+    for place, given in enumerate(files):
+        file = folder / name / f"{place}.json"
+        file.write_text("".join(json.dumps(row) + "\n" for row in given))
+        os.utime(file, (1_000_000 + place, 1_000_000 + place))
+
+
+def read(spark, folder, name, columns):
+    return spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).json(str(folder / name))
+
+
+def drained(frame, folder, sink="noop"):
+    """The query that has read everything that is there."""
+    writer = frame.writeStream.format(sink).option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "out"))
+    query.awaitTermination()
+    return query
+
+
+@pytest.mark.shows("05.dynamic-joiner", 4)
+def test_what_is_held_stays_bounded_and_would_grow_without_bounds(spark, tmp_path):
+    def batch(column, hour):
+        return [{"page": f"/{hour}{n}", column: at(f"{hour}:00:0{n}")} for n in range(3)]
+
+    hours = (10, 11, 12, 13, 14)
+    land(tmp_path, "visits", *[batch("seen", hour) for hour in hours])
+    land(tmp_path, "ads", *[batch("shown", hour) for hour in hours])
+    visits = read(spark, tmp_path, "visits", "page string, seen timestamp")
+    ads = read(spark, tmp_path, "ads", "page string, shown timestamp")
+    bounded = join_report(drained(join_streams(visits, ads, **OPTIONS), tmp_path / "bounded"))
+    control = join_report(drained(visits.join(ads, "page"), tmp_path / "control"))
+    # Two micro-batches of both sides at most: the last one, and the one before until the watermark has passed it.
+    assert bounded.most_state_rows <= 12
+    assert bounded.state_rows == 6
+    assert control.state_rows == 2 * 3 * len(hours)
+    assert (bounded.late_rows, bounded.idle, sorted(bounded.rows.values())) == (0, (), [15, 15])
+    assert bounded.watermark == "2026-01-01T13:50:02.000Z"
+
+
+@pytest.mark.shows("05.dynamic-joiner", 5)
+def test_as_of_its_own_time_a_row_gets_the_newest_match_and_waits_until_it_is_sure(spark, tmp_path):
+    def visit(name, time, user=1):
+        return {"visit": name, "user": user, "at": None if time is None else at(time)}
+
+    def update(email, time, user=1):
+        return {"user": user, "email": email, "changed": at(time)}
+
+    # The updates come later than the visits, the newer one first; the last files only move the watermark.
+    land(
+        tmp_path,
+        "visits",
+        [visit("v1", "10:03:00"), visit("v2", "10:06:00"), visit("v3", None), visit("v4", "10:00:00", user=None)],
+        [visit("v5", "10:05:00"), visit("v6", "09:30:00")],
+        [visit("later", "12:00:00")],
+    )
+    updates = [update("new", "10:05:00"), update("old", "10:00:00"), update("ancient", "08:00:00")]
+    land(tmp_path, "users", [update("other", "10:00:00", user=2)], updates, [update("later", "12:00:00")])
+    visits = read(spark, tmp_path, "visits", "visit string, user int, at timestamp")
+    users = read(spark, tmp_path, "users", "user int, email string, changed timestamp")
+    options = {
+        "keys": ["user"], "left_time": "at", "right_time": "changed", "within": "1 hour", "how": "left",
+        "pick": "latest", "row_id": ["visit"], "left_watermark": "30 minutes", "right_watermark": "30 minutes",
+    }  # fmt: skip
+    drained(join_streams(visits, users, **options), tmp_path, sink="delta")
+    expected = [("v1", "old"), ("v2", "new"), ("v3", None), ("v4", None), ("v5", "new"), ("v6", None)]
+    assert rows(spark.read.format("delta").load(str(tmp_path / "out")).select("visit", "email")) == expected
+
+    # At rest it gives the same, and so does a table of versions.
+    still = [
+        spark.read.schema(one.schema).json(str(tmp_path / name)) for one, name in ((visits, "visits"), (users, "users"))
+    ]
+    at_rest = join_streams(*still, **options).where("visit <> 'later'")
+    assert rows(at_rest.select("visit", "email")) == expected
+    versions = still[1].selectExpr("*", "lead(changed) OVER (PARTITION BY user ORDER BY changed) AS until")
+    as_of = join_as_of(still[0], versions, keys=["user"], at="at", valid_from="changed", valid_to="until")
+    known = dict(rows(as_of.select("visit", "email")))
+    assert (known["v1"], known["v2"], known["v5"]) == ("old", "new", "new")
+
+
+def test_a_report_names_the_side_that_is_silent():
+    def batch(left, right, held, late):
+        sides = [{"description": "left", "numInputRows": left}, {"description": "right", "numInputRows": right}]
+        state = [{"numRowsTotal": held, "memoryUsedBytes": 10 * held, "numRowsDroppedByWatermark": late}]
+        return {"sources": sides, "stateOperators": state, "eventTime": {"watermark": "w"}}
+
+    told = report_of_join([batch(3, 0, 5, 1), batch(2, 0, 4, 2)])
+    assert (told.state_rows, told.most_state_rows, told.state_bytes, told.late_rows) == (4, 5, 40, 3)
+    assert (told.idle, told.watermark) == (("right",), "w")
+    assert report_of_join([batch(3, 1, 5, 0)]).idle == report_of_join([]).idle == ()

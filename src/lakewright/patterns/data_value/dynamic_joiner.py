@@ -9,38 +9,48 @@ Guarantee:
     waited for is bounded: a row is let go when the watermark has passed all that it could be joined with. With
     ``how="left"`` (``"right"``, ``"full"``) a row of that side that found no match is released then, once, with NULLs,
     and not before. A row whose key or time is NULL is joined with nothing: it is released at once, or left out where
-    only pairs are wanted.
+    only pairs are wanted. With ``pick="latest"`` each row of the left side has at most one match, the newest at or
+    before its own time, and comes out when no newer one can come any more.
 Consequences:
-    - Longer bounds and watermarks find more and hold more: watch ``stateOperators`` of the query's progress.
+    - Longer bounds and watermarks find more and hold more: `join_report` tells how much, and `lakewright stream show`.
     - Spark goes by one watermark, that of the slowest side: while one side is silent, nothing is released or let go.
+      `join_report` names a silent side; in a pipeline so do `lakewright stream show` and a finding.
+    - A query that starts again knows its watermark, and not how far each side was: it moves on when both have brought
+      something since.
     - A row that comes later than its watermark is dropped by Spark, which counts it (``numRowsDroppedByWatermark``).
-      No join of streams finds all pairs by itself.
+      Set such rows aside before, by a Late Data Detector with the same lateness, and repair what they belong to.
     - Several rows of one side within the bounds are several pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration
+from lakewright.patterns.data_value.join_report import JoinReport, join_report
+from lakewright.patterns.data_value.newest_match import keep_newest_match, untimed_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DynamicJoiner", "How", "join_streams"]
+__all__ = ["DynamicJoiner", "How", "JoinReport", "Pick", "join_report", "join_streams"]
 
 How: TypeAlias = Literal["inner", "left", "right", "full"]
+Pick: TypeAlias = Literal["all", "latest"]
 _SIDES = {"inner": (), "left": ("left",), "right": ("right",), "full": ("left", "right")}
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicJoiner:
-    """How two streams are joined; refused where it would wait for ever."""
+    """How two streams are joined; refused where it would wait for ever.
+
+    In a pipeline it is what a parameter of a stream's step refers to: ``inputs={"pairs": DynamicJoiner(...)}``.
+    """
 
     keys: Sequence[str]
     left_time: str
@@ -52,6 +62,15 @@ class DynamicJoiner:
     """How late a row of the left side may come, by its time."""
     right_watermark: str | None = None
     how: How = "inner"
+    pick: Pick = "all"
+    """``"latest"``: of all matches at or before the left row's time, the newest one."""
+    row_id: Sequence[str] = ()
+    """With ``pick="latest"``: the columns that tell a row of the left side from all others of the same time."""
+    left: str | None = None
+    """In a pipeline: the dataset of the left side."""
+    right: str | None = None
+    idle: str = field(default="10 minutes", compare=False, repr=False)
+    """How much longer one side may be silent than the other before people are told."""
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str) or not self.keys:
@@ -78,8 +97,30 @@ class DynamicJoiner:
                     hint=f'Say how late a row of the {side} side may come: {side}_watermark="10 minutes".',
                 )
         object.__setattr__(self, "keys", tuple(self.keys))
-        for option in ("before", "after", "left_delay", "right_delay"):
+        object.__setattr__(self, "row_id", (self.row_id,) if isinstance(self.row_id, str) else tuple(self.row_id))
+        self._check_pick()
+        for option in ("before", "after", "left_delay", "right_delay", "patience"):
             getattr(self, option)  # a length that is none is refused here
+
+    def _check_pick(self) -> None:
+        if self.pick not in get_args(Pick):
+            raise ConfigurationError(f"join_streams: pick is 'all' or 'latest', not {self.pick!r}.")
+        if self.pick == "all":
+            if self.row_id:
+                raise ConfigurationError('join_streams: row_id says nothing without pick="latest".')
+            return
+        if self.how not in ("inner", "left"):
+            raise ConfigurationError(f"join_streams: pick='latest' goes with how='inner' or 'left', not {self.how!r}.")
+        if not self.row_id:
+            raise ConfigurationError(
+                "join_streams: 'row_id' is missing: to keep one match for each row, rows must be told apart.",
+                hint='Name what tells a row of the left side: row_id=["visit_id"].',
+            )
+        if not isinstance(self.within, str) and self.after > timedelta(0):
+            raise ConfigurationError(
+                "join_streams: pick='latest' takes what was known at the row's time; 'within' cannot reach after it.",
+                hint='Say how old a match may be: within="1 hour".',
+            )
 
     @property
     def before(self) -> timedelta:
@@ -91,6 +132,8 @@ class DynamicJoiner:
     def after(self) -> timedelta:
         """How long after the left row the right one may come."""
         assert self.within is not None
+        if self.pick == "latest" and isinstance(self.within, str):
+            return timedelta(0)
         return _length("within", self.within if isinstance(self.within, str) else self.within[1])
 
     @property
@@ -100,6 +143,40 @@ class DynamicJoiner:
     @property
     def right_delay(self) -> timedelta:
         return _length("right_watermark", self.right_watermark)
+
+    @property
+    def patience(self) -> timedelta:
+        return _length("idle", self.idle)
+
+    @property
+    def matched(self) -> str:
+        """Whether a row of the result is a pair, as SQL."""
+        return f"{quoted(self.left_time)} IS NOT NULL AND {quoted(self.right_time)} IS NOT NULL"
+
+    def check_inputs(self) -> tuple[str, str]:
+        """The two datasets of a pipeline; refused where they are not named."""
+        for side in ("left", "right"):
+            if not getattr(self, side):
+                raise ConfigurationError(
+                    f"DynamicJoiner: '{side}' is missing: in a pipeline it names the dataset of that side.",
+                    hint=f'DynamicJoiner(left="visits", right="ads", ...); the one that is missing is {side}.',
+                )
+        if self.left == self.right:
+            raise ConfigurationError(
+                f"DynamicJoiner: left and right are both {self.left}; a stream is not joined twice."
+            )
+        return str(self.left), str(self.right)
+
+    def join(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """Both sides as one frame; lazy. On frames at rest it gives what the streams would in the end."""
+        if self.pick == "all":
+            return _pairs(left, right, self)
+        timed = left.where(f"{quoted(self.left_time)} IS NOT NULL")
+        pairs = _pairs(timed, right, self)
+        newest = keep_newest_match(
+            pairs, row_id=self.row_id, at=self.left_time, newer=self.right_time, left=left.columns
+        )
+        return newest if self.how == "inner" else newest.unionByName(untimed_rows(left, pairs, self.left_time))
 
 
 def join_streams(
@@ -113,6 +190,8 @@ def join_streams(
     left_watermark: str | None = None,
     right_watermark: str | None = None,
     how: How = "inner",
+    pick: Pick = "all",
+    row_id: Sequence[str] = (),
 ) -> DataFrame:
     """Join two streaming frames by key and time; lazy. The columns of the left side come first, then those of the right
     side without the keys.
@@ -134,23 +213,30 @@ def join_streams(
         left_watermark=left_watermark,
         right_watermark=right_watermark,
         how=how,
+        pick=pick,
+        row_id=row_id,
     )
+    return options.join(left, right)
+
+
+def _pairs(left: DataFrame, right: DataFrame, options: DynamicJoiner) -> DataFrame:
+    from pyspark.sql import functions as F
+
     carried = _check(left, right, options)
     names = {key: f"_lw_key_{place}" for place, key in enumerate(options.keys)}
-    seen = left.withWatermark(left_time, _spark_length(options.left_delay))
-    told = right.withWatermark(right_time, _spark_length(options.right_delay)).selectExpr(
+    seen = left.withWatermark(options.left_time, _spark_length(options.left_delay))
+    told = right.withWatermark(options.right_time, _spark_length(options.right_delay)).selectExpr(
         *[f"{quoted(key)} AS {name}" for key, name in names.items()], *[quoted(name) for name in carried]
     )
-    at, other = quoted(left_time), quoted(right_time)
+    at, other = quoted(options.left_time), quoted(options.right_time)
     conditions = [f"{quoted(key)} = {name}" for key, name in names.items()]
     conditions += [f"{other} >= {at} - {_interval(options.before)}", f"{other} <= {at} + {_interval(options.after)}"]
     # Said in so many words, a row that can be joined with nothing is not held: without a time it would be for ever.
-    conditions += [f"{quoted(name)} IS NOT NULL" for name in (*options.keys, left_time)]
+    conditions += [f"{quoted(name)} IS NOT NULL" for name in (*options.keys, options.left_time)]
     conditions += [f"{name} IS NOT NULL" for name in (*names.values(), other)]
-    from pyspark.sql import functions as F
-
-    joined = seen.join(told, on=F.expr(" AND ".join(conditions)), how=how)
-    shown = {key: f"coalesce({quoted(key)}, {name})" for key, name in names.items()} if "right" in _SIDES[how] else {}
+    joined = seen.join(told, on=F.expr(" AND ".join(conditions)), how=options.how)
+    right_kept = "right" in _SIDES[options.how]
+    shown = {key: f"coalesce({quoted(key)}, {name})" for key, name in names.items()} if right_kept else {}
     return joined.selectExpr(
         *[f"{shown[name]} AS {quoted(name)}" if name in shown else quoted(name) for name in left.columns],
         *[quoted(name) for name in carried],
@@ -167,7 +253,8 @@ def _check(left: DataFrame, right: DataFrame, options: DynamicJoiner) -> list[st
     found = []
     for side, frame, time in (("left", left, options.left_time), ("right", right, options.right_time)):
         kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
-        if missing := [name for name in (*options.keys, time) if name not in kinds]:
+        asked = (*options.keys, time, *(options.row_id if side == "left" else ()))
+        if missing := [name for name in asked if name not in kinds]:
             raise MissingColumnsError(pattern=f"join_streams ({side} side)", missing=missing, present=list(kinds))
         if kinds[time] != "timestamp":
             raise ConfigurationError(

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.times import GRIDS, Grid, cell_of, parse_time
+from lakewright.model.times import Grid, cell_of, parse_time
 from lakewright.patterns.idempotency.file_swap import overwrite_files
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["container_name", "write_container"]
 
+_GRIDS = ("hour", "day", "month")
 _FINER = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
@@ -28,8 +29,8 @@ def container_name(execution_time: str | date | datetime, *, grid: Grid = "day",
     >>> container_name("2024-11-20"), container_name("2024-11-20T07:00", grid="hour", prefix="visits_")
     ('execution=2024-11-20', 'visits_2024-11-20T07')
     """
-    if grid not in GRIDS:
-        raise ConfigurationError(f"Keyed Idempotency: grid is one of {', '.join(GRIDS)}, not {grid!r}.")
+    if grid not in _GRIDS:
+        raise ConfigurationError(f"Keyed Idempotency: grid is one of {', '.join(_GRIDS)}, not {grid!r}.")
     at = parse_time(execution_time)
     if grid in _FINER and (at - at.replace(hour=0, minute=0, second=0, microsecond=0)) % _FINER[grid]:
         raise ConfigurationError(

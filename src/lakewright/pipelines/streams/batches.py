@@ -29,6 +29,8 @@ from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
 from lakewright.pipelines.make import call_step, check_result, publish_once, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.changes import apply_to_images, new_images
+from lakewright.pipelines.streams.joins import count_pairs
+from lakewright.pipelines.streams.sessions import deliver_sessions
 from lakewright.pipelines.streams.skew import Standing, is_delivered, within_quota
 from lakewright.pipelines.workshop import Attempt
 
@@ -101,7 +103,8 @@ def _consumed(attempt: BatchAttempt, rows: DataFrame) -> Iterator[None]:
         return
     rows.persist()
     try:
-        rows.write.format("noop").mode("overwrite").save()
+        if not count_pairs(attempt, rows):
+            rows.write.format("noop").mode("overwrite").save()
         yield
     finally:
         rows.unpersist()
@@ -111,6 +114,8 @@ def deliver(attempt: BatchAttempt, rows: DataFrame) -> None:
     """Runs the jobs that bring rows into the dataset, in one commit."""
     if attempt.dataset.is_source:
         _append(attempt, _marked(attempt, rows), partition_by=(DAY_COLUMN, EVENT_COLUMN))
+    elif attempt.dataset.sessions is not None:
+        deliver_sessions(attempt, rows)
     else:
         _make(attempt, rows)
 

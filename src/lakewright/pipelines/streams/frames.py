@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import ALIVE, BATCH_TIME_COLUMN, DELETED_COLUMN, RECORD_COLUMNS
+from lakewright.model.columns import ALIVE, BATCH_TIME_COLUMN, DELETED_COLUMN, RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import GuardContext, LatenessGuard, StreamGuard
 from lakewright.model.slices import EVENT_COLUMN, WHOLE
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.inputs import event_time_of
+from lakewright.pipelines.streams.sessions import session_stream
 from lakewright.pipelines.take import as_schema, source_context
 from lakewright.pipelines.workshop import Workshop
 
@@ -25,6 +26,8 @@ def stream_frame(shop: Workshop, dataset: Dataset, generation: Generation) -> Da
     """What a stream reads; lazy."""
     if dataset.is_source:
         return _records(shop, dataset, generation)
+    if dataset.sessions is not None:
+        return session_stream(shop, dataset, _rows_of_input(shop, dataset))
     return _guarded(shop, dataset, _rows_of_input(shop, dataset))
 
 
@@ -73,17 +76,25 @@ def _records(shop: Workshop, dataset: Dataset, generation: Generation) -> DataFr
 def _rows_of_input(shop: Workshop, dataset: Dataset) -> DataFrame:
     given = shop.graph.streamed_input(dataset)
     assert given is not None
-    log = shop.lake.log(given.dataset)
+    if given.join is not None:
+        sides = (_rows_of(shop, dataset, name) for name in given.datasets)
+        left, right = (side.drop(*system_columns(side.columns)) for side in sides)
+        return given.join.join(left, right)
+    return _rows_of(shop, dataset, given.dataset)
+
+
+def _rows_of(shop: Workshop, dataset: Dataset, name: str) -> DataFrame:
+    log = shop.lake.log(name)
     if not log.exists():
         raise ConfigurationError(
-            f"{dataset.name} reads {given.dataset}, which has no table yet.",
+            f"{dataset.name} reads {name}, which has no table yet.",
             hint=f"Nothing has arrived for it so far; `lakewright plan --select +{dataset.name}` shows why.",
         )
     reader = shop.lake.session().readStream.format("delta").option("maxFilesPerTrigger", 1000)
     if shop.graph.reads_changes(dataset):
-        if shop.lake.properties(given.dataset).get("delta.enableChangeDataFeed") != "true":
+        if shop.lake.properties(name).get("delta.enableChangeDataFeed") != "true":
             raise ConfigurationError(
-                f"{dataset.place}: {dataset.name} follows the changes of {given.dataset}, whose change feed is off. "
+                f"{dataset.place}: {dataset.name} follows the changes of {name}, whose change feed is off. "
                 "Nothing was read.",
                 hint=f'lakewright sql "ALTER TABLE delta.`{log.path}` SET TBLPROPERTIES '
                 '(delta.enableChangeDataFeed = true)", then run again.',

@@ -20,6 +20,7 @@ from lakewright.pipelines.harvest import receipt_of, unaccounted
 from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.letter_policies import letter_warnings
 from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
+from lakewright.pipelines.streams.joins import with_pairs
 from lakewright.pipelines.workshop import Attempt
 
 __all__ = ["BEHIND_WATERMARK", "find_batch", "harvest_stream"]
@@ -93,7 +94,7 @@ def _counters(current: Attempt, told: Identity, identity: Identity, commit: Comm
     # How many rows a micro-batch of another dataset held, no log tells.
     deleted = commit.metrics.get("numDeletedRows")
     counters = Counters(rejected=rejected, written=written, deleted=deleted, filtered=identity.filtered)
-    return with_lateness(counters, identity)
+    return with_pairs(with_lateness(counters, identity), identity)
 
 
 def _set_aside_before(current: Attempt, identity: Identity) -> dict[str, int]:

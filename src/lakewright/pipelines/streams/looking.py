@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lakewright.errors import LakewrightError
 from lakewright.model.streams import Progress
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.streams.joins import joined_lately, silent_side
 from lakewright.pipelines.streams.news import behind, kept_going_by
 from lakewright.pipelines.streams.skew import last_kept
 from lakewright.pipelines.workshop import Workshop
@@ -29,6 +30,10 @@ class StreamState:
     problem: str = ""
     buffered: int | None = None
     """Rows that wait in its skew buffer; None: it has none."""
+    pairs: int | None = None
+    """Pairs that its join has made in its last hundred micro-batches; None: it joins nothing."""
+    unmatched: int | None = None
+    """Rows that its join has released without a match in these."""
 
 
 def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
@@ -45,6 +50,9 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
                 lag = behind(shop, dataset, generation)
             except LakewrightError as error:
                 problem = error.message
+            if generation.progress is not None:
+                problem = problem or silent_side(shop, dataset, generation.progress)
+        joined = joined_lately(shop, dataset, None if generation is None else generation.number)
         found.append(
             StreamState(
                 dataset.name,
@@ -54,6 +62,8 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
                 lag,
                 problem,
                 buffered,
+                joined.get("pairs"),
+                joined.get("unmatched"),
             )
         )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from lakewright.model.outside import Log
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.rewind import was_restored
@@ -29,7 +30,7 @@ def news_of(shop: Workshop, dataset: Dataset) -> str:
     generation = shop.store.streams.current(dataset.name)
     if generation is None or generation.progress is None:
         given = shop.graph.streamed_input(dataset)
-        if given is not None and not shop.lake.log(given.dataset).exists():
+        if given is not None and not all(shop.lake.log(name).exists() for name in given.datasets):
             return ""
         return "it has not read anything yet" if generation is None or generation.number == 1 else "it was rewound"
     if was_restored(shop, dataset):
@@ -53,10 +54,19 @@ def behind(shop: Workshop, dataset: Dataset, generation: Generation) -> int | No
         return int(source.behind(source_context(shop, dataset), generation.progress.offsets, generation.start))
     given = shop.graph.streamed_input(dataset)
     assert given is not None
-    latest = shop.lake.log(given.dataset).latest()
     try:
-        read = json.loads(generation.progress.offsets)["reservoirVersion"]
+        told = json.loads(generation.progress.offsets)
+        places = [(name, told if given.join is None else told[name]) for name in given.datasets]
+        read = [(shop.lake.log(name), int(place["reservoirVersion"])) for name, place in places]
     except (ValueError, KeyError, TypeError):
         return None
-    # Delta's own words for "all of this version": the next one, index -1.
-    return max(0, (latest or 0) - int(read) + 1)
+    return sum(_unread(log, version) for log, version in read)
+
+
+def _unread(log: Log, first: int) -> int:
+    """The versions from ``first`` on: by Delta's own words one that was read is told as the next, index -1.
+
+    A fence or a compaction is nothing to read, and a stream that finds only such never moves on: they do not count.
+    """
+    news = any(commit.data_change for commit in log.commits(after=first - 1))
+    return max(0, (log.latest() or 0) - first + 1) if news else 0

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 from lakewright.errors import InterruptedRun
+from lakewright.model.findings import Finding
 from lakewright.model.receipts import Counters, Filtered, Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.model.streams import Generation
@@ -15,6 +16,7 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.states import SliceState
 from lakewright.pipelines.streams.drain import drain, go_on_with_drain
 from lakewright.pipelines.streams.harvest import harvest_stream
+from lakewright.pipelines.streams.joins import silent_side
 from lakewright.pipelines.streams.queries import Query
 from lakewright.pipelines.streams.rewind import go_on_with_rewind
 from lakewright.pipelines.take import source_context
@@ -35,6 +37,9 @@ def read_now(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: in
         receipts += harvest_stream(current, query.dropped())
         if (progress := query.progress()) is not None:
             shop.store.streams.advance(dataset.name, query.generation.number, progress, now=shop.now())
+            if silent := silent_side(shop, dataset, progress):
+                told = Finding(dataset.name, "silent input", silent)
+                shop.store.findings.add([told], run_id=shop.run.run_id, now=shop.now())
         if (failure := query.failure()) is not None:
             raise failure
         while not shop.stopping() and drain(current, generation.number):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import InputError, LakewrightError, StepFailed
 from lakewright.lake.delta_errors import explain_write_error, first_words
 from lakewright.model.streams import Dropped, Generation, Progress
+from lakewright.patterns.error_management.progress_report import told_of_batch
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import do_batch
 from lakewright.pipelines.streams.frames import stream_frame
+from lakewright.pipelines.streams.joins import progress_of_join
+from lakewright.pipelines.streams.moving import checkpoint_in_force
 from lakewright.pipelines.streams.server_side import is_remote, server_side, told_by_server
 from lakewright.pipelines.streams.skew import Standing, standing_of
 from lakewright.pipelines.workshop import Attempt
@@ -50,7 +53,7 @@ class Query:
         batch = _on_server(self._current, number, self.standing) if is_remote(frame) else self._batch
         writer = (
             frame.writeStream.queryName(f"lakewright {self.dataset.name}")
-            .option("checkpointLocation", shop.lake.checkpoint(self.dataset.name, number))
+            .option("checkpointLocation", checkpoint_in_force(shop.lake, self.dataset.name, number))
             .foreachBatch(batch)
         )
         if every is None:
@@ -108,6 +111,10 @@ class Query:
         if found is None:
             return None
         progress = progress_of(found)
+        given = self._current.shop.graph.streamed_input(self.dataset)
+        if given is not None and given.join is not None:
+            told = [told_of_batch(one) for one in self._query.recentProgress]
+            progress = progress_of_join(progress, told, self._sides(given.datasets), self.generation.progress)
         if not self.dataset.remembers:
             return progress
         before = self.generation.progress
@@ -127,13 +134,17 @@ class Query:
     def _looked_at(self) -> dict[int, Dropped]:
         """By Spark's number. Spark itself remembers only the last hundred micro-batches."""
         for told in self._query.recentProgress:
-            found = _as_dict(told)
+            found = told_of_batch(told)
             state = found.get("stateOperators") or []
             self._dropped[int(found["batchId"])] = Dropped(
                 sum((one.get("customMetrics") or {}).get("numDroppedDuplicateRows", 0) for one in state),
                 sum(one.get("numRowsDroppedByWatermark", 0) for one in state),
             )
         return self._dropped
+
+    def _sides(self, names: Sequence[str]) -> dict[str, str]:
+        """Where the table of each side of a join lies -> its name."""
+        return {self._current.shop.lake.resolve(name): name for name in names}
 
     def failure(self) -> Exception | None:
         """Why it ended, if not by itself."""
@@ -161,7 +172,7 @@ def _on_server(current: Attempt, generation: int, standing: Standing) -> Callabl
 
 def progress_of(told: Any) -> Progress:
     """The few figures that people ask for, of what Spark tells of a micro-batch."""
-    found = _as_dict(told)
+    found = told_of_batch(told)
     source = (found.get("sources") or [{}])[0]
     state = found.get("stateOperators") or []
     offsets = source.get("endOffset")
@@ -174,11 +185,6 @@ def progress_of(told: Any) -> Progress:
         state_rows=sum(one.get("numRowsTotal", 0) for one in state) if state else None,
         state_bytes=sum(one.get("memoryUsedBytes", 0) for one in state) if state else None,
     )
-
-
-def _as_dict(told: Any) -> dict[str, Any]:
-    found = json.loads(told.json) if hasattr(told, "json") and isinstance(told.json, str) else dict(told)
-    return cast("dict[str, Any]", found)
 
 
 def _explained(error: Any, dataset: Dataset, path: str) -> Exception:

@@ -105,7 +105,9 @@ def go_on_with_rewind(current: Attempt) -> int | None:
         part="rewind",
         slice_id=arrival_slice(generation.first).id,
     )
-    commit = shop.lake.open(dataset.name, identity).delete(f"{ARRIVAL_COLUMN} >= {generation.first}")
+    # Sessions are built anew as a whole: another order of arrival may give others, with other ids.
+    again = "true" if dataset.sessions is not None else f"{ARRIVAL_COLUMN} >= {generation.first}"
+    commit = shop.lake.open(dataset.name, identity).delete(again)
     failpoint("rewound")
     harvest_stream(current)
     return None if commit is None else commit.metrics.get("numDeletedRows", 0)
@@ -147,7 +149,7 @@ def _beginning(shop: Workshop, dataset: Dataset, to: datetime | None) -> tuple[i
     if to is None:
         # Read as a whole it may be another topic than before, which is noted here, as at a first beginning.
         start = source.beginning(source_context(shop, dataset)) if dataset.is_source else None
-        return (0 if dataset.appends else None), start
+        return (0 if dataset.appends or dataset.sessions is not None else None), start
     if not dataset.is_source:
         raise ConfigurationError(
             f"{dataset.name} follows another dataset, whose rows do not tell when they came. Nothing was changed.",

@@ -19,6 +19,7 @@ from lakewright.lake.delta_errors import explain_lost_java, first_words, is_tran
 from lakewright.pipelines.progress import Listener, Note
 from lakewright.pipelines.streams.drain import drain
 from lakewright.pipelines.streams.harvest import harvest_stream
+from lakewright.pipelines.streams.joins import silent_side
 from lakewright.pipelines.streams.now import prepare
 from lakewright.pipelines.streams.queries import Query
 from lakewright.pipelines.streams.skew import last_kept
@@ -55,6 +56,7 @@ class WatchedStream:
         self._again_at = 0.0
         self._told = -1
         self._quiet_since = 0.0
+        self._silent = ""  # what was told of a side of a join that brings nothing
         self._draining: int | None = None  # the generation of which a skew buffer is being emptied
         self.alive = True
 
@@ -98,7 +100,7 @@ class WatchedStream:
     def _start(self) -> None:
         dataset = self._current.dataset
         given = self._shop.graph.streamed_input(dataset)
-        if given is not None and not self._shop.lake.log(given.dataset).exists():
+        if given is not None and not all(self._shop.lake.log(name).exists() for name in given.datasets):
             return  # the stream above it has not written yet: look again at the next tick
         _, generation = prepare(self._current)
         self._query = Query(self._current, generation, every=dataset.every)
@@ -143,6 +145,10 @@ class WatchedStream:
             name, number = self._outcome.dataset, self._query.generation.number
             self._shop.store.streams.advance(name, number, progress, now=self._shop.now())
             self._told = progress.batch
+            silent = silent_side(self._shop, self._current.dataset, progress)
+            if silent and not self._silent:
+                self._tell(Note(f"{name}: {silent}", "warning"))
+            self._silent = silent
 
     def _index(self, *, ending: bool = True) -> None:
         dropped = None if self._query is None else self._query.dropped()

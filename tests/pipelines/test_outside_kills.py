@@ -1,0 +1,115 @@
+"""kill -9 of the real command between any two commits of each writer that goes outside the lake, and of what goes back.
+
+The commands share the Spark Connect server of the test run: what dies is their process, at a cost of seconds instead of
+a cold JVM each. The kills of processes with their own JVM are in `test_kills`, and in `make chaos` for all writers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from lakewright.patterns.idempotency.proxy import publish_load, read_manifest
+from tests.connectors.test_postgres_table import Database
+from tests.pipelines.shop import land, ok, order, rows_of
+from tests.pipelines.topics import committed
+
+PIPELINE = """
+    from lakewright import JsonFiles, KafkaMessages, Pipeline, PostgresParts, PostgresProxy, StatefulMerger, Whole
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at", into=PostgresParts("db", "by_day", clean="drop"))
+    def by_day(orders):
+        return orders.select("order_id", "at")
+
+    @shop.dataset(inputs={"orders": Whole()}, into=PostgresProxy("db", "shown"))
+    def shown(orders):
+        return orders.select("order_id")
+
+    @shop.dataset(event_time="at", into=KafkaMessages("broker", "TOPIC", key="order_id", ledger="TOPIC.ledger"))
+    def told(orders):
+        return orders.select("order_id", "at")
+
+    @shop.dataset(writer=StatefulMerger(keys=["order_id"]))
+    def exact(orders):
+        return orders.select("order_id", "amount")
+"""
+# What is killed, where, and whether the rows are there although nobody knows of it. The second `committed.main` of a
+# topic is that of the rows: the first is the fence of the predecessor that died.
+KILLS = [
+    ("by_day", "staged", False),
+    ("by_day", "committed.main", True),
+    ("shown", "loaded", False),
+    ("shown", "committed.main", True),
+    ("told", "kafka.sent", False),
+    ("told", "committed.main:2", True),
+    ("exact", "published", True),
+]
+
+
+def killed(folder: Path, words: list[str], failpoint: str, **environ: str) -> None:
+    """A process that dies at a failpoint, by SIGKILL."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint, **environ},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == -9, f"not killed: {done.stdout} {done.stderr}"
+
+
+def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kafka, connect_url, monkeypatch):
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    database, topic = Database(postgres.database()), kafka.topic(partitions=1)
+    connections = f'[connections.db]\nurl = "{database.connection.url}"\npassword = "secret://env/PG_TEST_PASSWORD"\n'
+    connections += f'[connections.broker]\nurl = "kafka://{kafka.bootstrap}"\n'
+    toml = f'name = "shop"\n[targets.dev]\nparallel = 1\n{connections}'
+    shop = project({"lakewright.toml": toml, "pipelines/shop.py": PIPELINE.replace("TOPIC", topic)})
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-02T10:00:00Z", 2)])
+    ok(shop.run(["orders"], at="2026-01-03"))
+
+    def there(name: str) -> bool:
+        """Whether a reader sees rows of the dataset."""
+        if name == "told":
+            return bool(committed(kafka, topic))
+        if name == "exact":
+            return shop.lake.log("exact").exists() and bool(rows_of(shop, "exact"))
+        return database.rows(f"SELECT to_regclass('{name}') IS NOT NULL") == [(True,)] and bool(
+            database.rows(f"SELECT 1 FROM {name}")
+        )
+
+    for name, failpoint, is_there in KILLS:
+        words = ["-m", "lakewright", "run", "--at", "2026-01-03", "--select", name]
+        killed(shop.folder, words, failpoint, LAKEWRIGHT_MASTER=connect_url)
+        assert [dead.dataset for dead in shop.store.steps.open_steps() if dead.dataset == name] == [name]
+        if name != "told" or is_there:  # a transaction that nobody ends holds its readers back
+            assert there(name) == is_there, f"{name} at {failpoint}"
+
+    ok(shop.run(at="2026-01-03"))
+    assert database.rows("SELECT order_id FROM by_day ORDER BY 1") == [("a",), ("b",)]
+    assert sorted(database.rows("SELECT order_id FROM shown")) == [("a",), ("b",)]
+    assert database.rows("SELECT tablename FROM pg_tables WHERE starts_with(tablename, 'shown_')") == [("shown_1",)]
+    assert [(one.slice_id, one.key) for one in committed(kafka, topic)] == [("2026-01-01", "a"), ("2026-01-02", "b")]
+    assert [tuple(row) for row in rows_of(shop, "exact")] == [("a", 5), ("b", 2)]
+    assert database.rows("SELECT tablename FROM pg_tables WHERE tablename ~ '^_lw_(stage|new)'") == []
+    assert shop.store.steps.open_steps() == []
+    assert shop.store.leases.held(shop._now()) == []
+    assert not ok(shop.run(at="2026-01-03")).outcomes
+
+
+def test_a_kill_before_the_manifest_shows_the_former_load(tmp_path):
+    for name in ("one", "two"):
+        load = tmp_path / "loads" / name
+        load.mkdir(parents=True)
+        (load / "_format.json").write_text(json.dumps({"format": "json", "options": {}}))
+        (load / "part.json").write_text(f'{{"n": "{name}"}}\n')
+    publish_load(str(tmp_path), "one")
+    words = "from lakewright.patterns.idempotency.proxy import publish_load; publish_load('.', 'two')"
+    killed(tmp_path, ["-c", words], "manifest")
+    assert read_manifest(str(tmp_path)).load == "one"
+    assert publish_load(str(tmp_path), "two") == read_manifest(str(tmp_path))
+    assert (read_manifest(str(tmp_path)).number, len(list((tmp_path / "manifests").glob("*.json")))) == (2, 2)
