@@ -144,7 +144,7 @@ def test_a_version_whose_marks_of_changed_rows_were_vacuumed_is_no_longer_there(
     vacuum_table(spark, path, retention="0 seconds", unsafe=True)
     assert read_version(spark, path, 3).where("v > 0").count() == 2
     # All of its data is still there, and a RESTORE would take it.
-    with pytest.raises(TargetError, match=r"version 2 .* is no longer available: 1 of its files"):
+    with pytest.raises(TargetError, match=r"version 2 .* is no longer available: 1 of its files of marked rows"):
         read_version(spark, path, 2)
 
 

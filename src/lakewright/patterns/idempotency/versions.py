@@ -34,10 +34,11 @@ def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
             raise
         raise _no_longer(path, version, _first_line(error)) from error
     missing = [file for file in files if file.startswith("file:") and not os.path.exists(_local(file))]
-    if (folder := local_folder(path)) is not None and (folder / "_delta_log").is_dir():
-        missing += lost_vectors(folder, version)
     if missing:
-        raise _no_longer(path, version, f"{len(missing)} of its files were removed by VACUUM")
+        raise _no_longer(path, version, f"{len(missing)} of its {len(files)} files were removed by VACUUM")
+    folder = local_folder(path)
+    if folder is not None and (folder / "_delta_log").is_dir() and (lost := lost_vectors(folder, version)):
+        raise _no_longer(path, version, f"{len(lost)} of its files of marked rows were removed by VACUUM")
     return frame
 
 
