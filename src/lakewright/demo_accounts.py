@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from lakewright.demo_sessions import check_sessions
 from lakewright.pipelines.accounts import Account, accounts_of
 from lakewright.pipelines.project import Project
 from lakewright.pipelines.settle import NO_EVENT_TIME, UNREADABLE
@@ -49,6 +50,7 @@ def show_accounts(
     for name, count in (("daily_pages", "pages"), ("daily_countries", "countries")):
         agreed &= _check_gold(project, truth, name, count, late_days, table)
     agreed &= _check_filtered(project, truth, late_days, table)
+    agreed &= check_sessions(project, truth, late_days, table)
     console.print(table)
     return agreed
 

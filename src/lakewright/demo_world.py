@@ -24,6 +24,7 @@ __all__ = ["World"]
 
 _TOPIC, _RELEASES = "visits", "releases"
 _FIGURES, _LEDGER = "page-figures", "page-figures-ledger"
+_FEEDS = ("visit-feed", "user-changes", "feeds-ledger")
 _STALLED_SECONDS = 120.0
 _GLANCE_SECONDS = 0.25
 _LOOK_SECONDS, _LINE_SECONDS = 1.0, 3.0
@@ -51,7 +52,7 @@ class World:
         """Empty tables and empty topics, whatever an earlier demo has left."""
         self._users.fresh_table(self._database)
         self._producer.fresh_topic(self._servers, _TOPIC)
-        for topic in (_RELEASES, _FIGURES, _LEDGER):
+        for topic in (_RELEASES, _FIGURES, _LEDGER, *_FEEDS):
             self._producer.fresh_topic(self._servers, topic, partitions=1)
         self._readers.fresh_schema(self._database)
 
@@ -69,6 +70,11 @@ class World:
     def figures(self) -> list[str]:
         """The keys of the messages that a reader of committed messages gets, as often as they come."""
         found: list[str] = self._readers.keys_of(self._servers, _FIGURES)
+        return found
+
+    def messages(self, topic: str) -> list[Any]:
+        """What a reader of committed messages gets of a topic, in its order: key, value and headers of each."""
+        found: list[Any] = self._readers.messages_of(self._servers, topic)
         return found
 
     def analysts_see(self, view: str) -> tuple[int, int]:

@@ -60,8 +60,12 @@ def test_the_readme_shows_the_commands_that_are_tried_here():
 
 def test_make_demo_accounts_for_every_row(tmp_path: Path):
     done = shell(f"{commands_of_the_readme()[0]} ARGS='--visits 2000 --folder {tmp_path / 'demo'}'", ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All figures agree." in done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert "All figures agree." in told
+    # Sessions: a day on the third night; with the late visits it is made again, and the next one goes on from it.
+    for day in ("2026-01-01", "2026-01-02"):
+        assert re.search(rf"reading_sessions to {day}, \d+ go on +(\S+) = \1 .* (\S+) = \2 ", told), told
 
 
 @pytest.mark.usefixtures("warm")

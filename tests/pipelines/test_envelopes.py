@@ -58,7 +58,7 @@ def messages(bootstrap: str, topic: str, count: int) -> list[Any]:
 
 @pytest.mark.shows("05.wrapper", 7)
 @pytest.mark.shows("05.metadata-decorator", 1, 3, 4)
-def test_rows_are_wrapped_and_tell_the_run_that_made_them_where_nobody_looks(project, kafka, postgres):
+def test_rows_are_wrapped_and_tell_the_run_that_made_them_where_nobody_looks(project, kafka, postgres, failing):
     topic, at = kafka.topic(), postgres.database()
     toml = f'name = "shop"\n[connections.broker]\nurl = "kafka://{kafka.bootstrap}"\n[connections.db]\n'
     toml += f'url = "postgresql://{at.user}@{at.host}:{at.port}/{at.name}"\npassword = "secret://file/password"\n'
@@ -66,6 +66,8 @@ def test_rows_are_wrapped_and_tell_the_run_that_made_them_where_nobody_looks(pro
     files = {"lakewright.toml": toml, "password": postgres.password}
     shop = project({**files, "pipelines/shop.py": text.replace("VERSION", "1.0")})
     land(shop.folder, "a.json", [order("a", "2026-01-01T10:00:00Z", 9)])
+    failing("private_written")  # the raw part is there, and what was computed of it is not
+    assert shop.run(["orders", "apart"], at="2026-01-02").state == "failed"
     ok(shop.run(at="2026-01-02"))
     before = rows_of(shop, "wrapped")
 
@@ -82,11 +84,11 @@ def test_rows_are_wrapped_and_tell_the_run_that_made_them_where_nobody_looks(pro
         {"large": False, "job_version": "1.1"}, {"large": True, "job_version": "1.0"},
     ]  # fmt: skip
 
-    # Two tables; the facts are a hidden column.
+    # Two tables, each with its rows once, though they were begun twice; the facts are a hidden column.
     assert rows_of(shop, "apart") == [("a", True)]
     assert rows_of(shop, "apart_raw", "order_id", "amount") == [("a", 9)]
     told = [json.loads(row[0]) for row in shop.lake.read("apart", system_columns=True).select("_lw_context").collect()]
-    assert told == [{"job_version": "1.0", "batch": "arrival-1", "attempt": 1, "run_time": "2026-01-02T00:00:00+00:00"}]
+    assert told == [{"job_version": "1.0", "batch": "arrival-1", "attempt": 2, "run_time": "2026-01-02T00:00:00+00:00"}]
 
     first, second = messages(kafka.bootstrap, topic, 2)
     assert (first.key(), first.value()) == (b"a", b'{"order_id":"a","amount":9}')

@@ -82,6 +82,8 @@ def test_visits_from_kafka_and_users_from_postgresql_give_the_same_accounted_tab
         "Incremental Loader", "Full Loader", "External Trigger", "Change Data Capture", "Change Data Capture",
         "Passthrough Replicator", "Transformation Replicator", "Readiness Marker", "Compactor", "Late Data Detector",
         "Stateful Merger", "Transactional Writer", "Keyed Idempotency", "Fast Metadata Cleaner", "Proxy",
+        "Stateful Sessionizer", "FIFO Orderer", "Metadata Decorator", "Bin Pack Orderer", "Wrapper",
+        "Distributed Aggregator", "Local Aggregator", "Dynamic Joiner",
     ]  # fmt: skip
     users = sum(day.lines for day in truth.users.values())
     assert told["Incremental Loader", "users"].startswith(f"{users} = {users} ")
@@ -89,6 +91,10 @@ def test_visits_from_kafka_and_users_from_postgresql_give_the_same_accounted_tab
     assert "equal in all columns" in told["Change Data Capture", "legacy_visits"]
     kept = truth.totals["kept"] + late
     assert told["Transformation Replicator", "visits_for_partners"].startswith(f"{kept} = {kept} ")
+    for feed in (("FIFO Orderer", "visit_feed"), ("Metadata Decorator", "visit_feed")):
+        assert told[feed].startswith(f"{kept} = {kept} ")
+    assert told["Bin Pack Orderer", "user_changes"].startswith(f"{users} = {users} ")
+    assert told["Distributed Aggregator", "weekly_cube"].startswith(f"{kept} = {kept} ")
     assert "3 slices proven" in told["Transformation Replicator", "visits_for_partners"]
     first = home / "exports" / "partners" / "visits" / "_delta_log" / f"{0:020d}.json"
     assert "visit_id" in first.read_text()

@@ -25,7 +25,7 @@ CREATE TABLE legacy_visits (
 WRITE = """
 INSERT INTO legacy_visits
 SELECT 'legacy-' || n, timestamptz '2026-01-01 00:00:00+00' + n * interval '7 minutes',
-       CASE WHEN n %% 5 > 0 THEN 'u' || n %% 90 END, '/posts/' || n %% 20, n / 8.0,
+       CASE WHEN n %% 5 > 0 THEN 'u-' || lpad((n %% 90)::text, 7, '0') END, '/posts/' || n %% 20, n / 8.0,
        CASE WHEN n %% 3 = 0 THEN 'déjà vu' END
 FROM generate_series(%s::int, %s::int) n
 """

@@ -5,7 +5,6 @@ from pyspark.sql import DataFrame
 from lakewright import (
     KafkaMessages,
     KeyedIdempotency,
-    LateDataDetector,
     Pipeline,
     PostgresParts,
     PostgresProxy,
@@ -59,13 +58,3 @@ def page_figures(daily_pages: DataFrame) -> DataFrame:
 def current_users(users: DataFrame) -> DataFrame:
     """Users as they are now; an arrival that is repeated takes the table back to what it had found."""
     return users
-
-
-@exports.dataset(
-    mode="stream",
-    event_time="event_time",
-    guards_in={"raw_visits": [LateDataDetector("2 hours", stop_above=0.9)]},
-)
-def visits_in_time(raw_visits: DataFrame) -> DataFrame:
-    """Visits that were sent within two hours; the others are in the late table."""
-    return raw_visits.select("visit_id", "event_time", "page")

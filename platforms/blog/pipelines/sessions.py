@@ -1,0 +1,19 @@
+"""Sessions of the blog's readers: what somebody read in one go."""
+
+from pyspark.sql import DataFrame
+
+from lakewright import Pipeline, Repair, Sessions
+
+reading = Pipeline("sessions", schedule="@daily", start="2026-01-01")
+
+
+@reading.dataset(
+    layer="gold",
+    sessions=Sessions(keys=["user_id"], gap="30 minutes", collect={"pages": "page"}, max_events=500),
+    # Most late visits come within two days: waiting for them costs less than making every later day again.
+    wait="2 days",
+    late=Repair(within="7 days"),
+)
+def reading_sessions(clean_visits: DataFrame) -> DataFrame:
+    """Which pages a reader saw with at most half an hour between two visits; midnight does not matter."""
+    return clean_visits
