@@ -10,8 +10,8 @@ reading = Pipeline("sessions", schedule="@daily", start="2026-01-01")
 @reading.dataset(
     layer="gold",
     sessions=Sessions(keys=["user_id"], gap="30 minutes", collect={"pages": "page"}, max_events=500),
-    # Most late visits come within two days: waiting for them costs less than making every later day again.
-    wait="2 days",
+    # Most late visits come within three days: waiting for them costs less than making every later day again.
+    wait="3 days",
     late=Repair(within="7 days"),
 )
 def reading_sessions(clean_visits: DataFrame) -> DataFrame:
