@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakewright.connectors.file_windows import refuse_gone_files, window_files, window_folder
 from lakewright.connectors.files import CsvFiles, JsonFiles, ParquetFiles
-from lakewright.connectors.folder_ledger import FolderLog, recorded
-from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, TargetError
+from lakewright.connectors.folder_ledger import FolderAttempt, FolderLog, recorded
+from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.failpoints import failpoint
 from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connections
@@ -91,23 +91,12 @@ class FolderCopy:
         return OpenedFolder(Path(self.folder), identity, spark, still_mine)
 
 
-class OpenedFolder:
+class OpenedFolder(FolderAttempt):
     """A folder opened for one attempt: fulfils ``OutsideTable`` and ``CopiesSource``."""
-
-    def __init__(self, folder: Path, identity: Identity, spark: SparkSession, still_mine: Callable[[], bool]) -> None:
-        self._folder, self._identity, self._spark, self._still_mine = folder, identity, spark, still_mine
 
     @property
     def path(self) -> str:
         return str(self._folder)
-
-    @property
-    def spark(self) -> SparkSession:
-        return self._spark
-
-    def exists(self) -> bool:
-        """Always: a fence is needed also where nothing was copied yet."""
-        return True
 
     def schema(self) -> StructType:
         self._refuse()
@@ -122,11 +111,6 @@ class OpenedFolder:
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
     ) -> Commit | None:
         self._refuse()
-
-    def touch(self) -> Commit | None:
-        """Record the number and nothing else, so that whatever an older attempt still moves is refused."""
-        self._refuse_lost_lease()
-        return recorded(self._folder, self._identity)
 
     def copy_source(
         self, source: Source, arrival: Arrival, *, schema: StructType | None, ctx: SourceContext
@@ -173,15 +157,6 @@ class OpenedFolder:
                 f"{self._identity.dataset}: {mine} and {origin} lie within each other, so copies would be taken for "
                 "new files. Nothing was copied.",
                 hint="Name a folder elsewhere.",
-            )
-
-    def _refuse_lost_lease(self) -> None:
-        if not self._still_mine():
-            name = self._identity.dataset
-            raise LeaseHeldError(
-                f"{name}, {self._identity.slice_id}: another run has taken over. Nothing was recorded.",
-                name=name,
-                owner="another run",
             )
 
     def _refuse(self) -> NoReturn:

@@ -17,15 +17,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lakewright.errors import TargetError
+from lakewright.errors import LeaseHeldError, TargetError
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit
 from lakewright.model.slices import ANY_CELL
 from lakewright.model.times import utc_now
 
-__all__ = ["FolderLog", "recorded"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["FolderAttempt", "FolderLog", "recorded"]
 
 _HOME = "_lakewright"
 """Spark and most others do not see what begins so."""
@@ -88,6 +91,35 @@ class FolderLog:
 
     def file(self, position: int) -> Path:
         return self.place / f"{position:010d}.json"
+
+
+class FolderAttempt:
+    """What destinations whose ledger lies in a folder have in common, opened for one attempt."""
+
+    def __init__(self, folder: Path, identity: Identity, spark: SparkSession, still_mine: Callable[[], bool]) -> None:
+        self._folder, self._identity, self._spark, self._still_mine = folder, identity, spark, still_mine
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
+
+    def exists(self) -> bool:
+        """Always: a fence is needed also where nothing was written yet."""
+        return True
+
+    def touch(self) -> Commit | None:
+        """Record the number and nothing else, so that an older attempt records nothing any more."""
+        self._refuse_lost_lease()
+        return recorded(self._folder, self._identity)
+
+    def _refuse_lost_lease(self) -> None:
+        if not self._still_mine():
+            name = self._identity.dataset
+            raise LeaseHeldError(
+                f"{name}, {self._identity.slice_id}: another run has taken over. Nothing was recorded.",
+                name=name,
+                owner="another run",
+            )
 
 
 def recorded(

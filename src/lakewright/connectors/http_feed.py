@@ -19,9 +19,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from lakewright.connectors.folder_ledger import FolderLog, recorded
+from lakewright.connectors.folder_ledger import FolderAttempt, FolderLog, recorded
 from lakewright.connectors.http_ordered import HttpSink
-from lakewright.errors import ConfigurationError, LeaseHeldError, TargetError
+from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import failpoint
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
@@ -124,23 +124,16 @@ class HttpFeed:
         )
 
 
-class OpenedAddress:
+class OpenedAddress(FolderAttempt):
     """An address opened for one attempt: fulfils ``model.outside.OutsideTable``."""
 
     def __init__(self, feed: HttpFeed, identity: Identity, spark: SparkSession, still_mine: Callable[[], bool]) -> None:
-        self._feed, self._identity, self._spark, self._still_mine = feed, identity, spark, still_mine
+        super().__init__(Path(feed.ledger), identity, spark, still_mine)
+        self._feed = feed
 
     @property
     def path(self) -> str:
         return self._feed.shown
-
-    @property
-    def spark(self) -> SparkSession:
-        return self._spark
-
-    def exists(self) -> bool:
-        """Always: a fence is needed also where nothing was posted yet."""
-        return True
 
     def schema(self) -> StructType:
         self._refuse("has no columns of its own")
@@ -172,28 +165,10 @@ class OpenedAddress:
         failpoint(f"committed.{one.part}")
         return commit
 
-    def touch(self) -> Commit | None:
-        """Record the number and nothing else, so that an older attempt that has not begun posts nothing."""
-        self._refuse_lost_lease()
-        return recorded(self._folder, self._identity)
-
-    @property
-    def _folder(self) -> Path:
-        return Path(self._feed.ledger)
-
     def _is_overtaken(self) -> bool:
         known = [Identity.from_json(one.metadata) for one in FolderLog(self._folder, self._identity.dataset).commits()]
         mine = self._identity
         return any(one is not None and one.app_id == mine.app_id and one.number >= mine.number for one in known)
-
-    def _refuse_lost_lease(self) -> None:
-        if not self._still_mine():
-            name = self._identity.dataset
-            raise LeaseHeldError(
-                f"{name}, {self._identity.slice_id}: another run has taken over. Nothing was recorded.",
-                name=name,
-                owner="another run",
-            )
 
     def _refuse(self, why: str) -> NoReturn:
         raise TargetError(f"{self._identity.dataset}: {self._feed.shown} {why}.")

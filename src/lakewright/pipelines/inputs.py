@@ -12,7 +12,7 @@ from lakewright.lake.corrections import corrections_of
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import FilterTally, GuardContext, LatenessGuard, SideRows
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
-from lakewright.model.slices import EVENT_COLUMN, Slice
+from lakewright.model.slices import EVENT_COLUMN, WHOLE, Slice
 from lakewright.model.times import Interval, cell_of, parse_duration
 from lakewright.pipelines.corrections import corrected_input, correction_rows
 from lakewright.pipelines.definitions import Dataset, Input
@@ -21,13 +21,13 @@ from lakewright.pipelines.empty import no_rows
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.lateness import judged_by_watermark
-from lakewright.pipelines.workshop import Attempt
+from lakewright.pipelines.workshop import Attempt, Workshop
 from lakewright.store import ELSEWHERE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["InputFrame", "event_time_of", "judged_input", "open_input"]
+__all__ = ["InputFrame", "event_time_of", "judged_input", "open_input", "stream_context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,18 @@ def judged_input(
     visible = kept.drop(*system_columns(columns))
     cut_alike = isinstance(reference, SameSlice)
     return InputFrame(given, visible, frame, tuple(sides), drops, rows, late, cut_alike, tuple(tallies))
+
+
+def stream_context(shop: Workshop, dataset: Dataset, given: Input, columns: Sequence[str]) -> GuardContext:
+    """What guards of a stream are told that stand in the stream itself, before there are micro-batches."""
+    return GuardContext(
+        dataset=dataset.name,
+        input=given.dataset,
+        slice=WHOLE,
+        run=shop.run,
+        record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
+        event_time=event_time_of(shop.graph, given),
+    )
 
 
 def event_time_of(graph: Graph, given: Input) -> str | None:

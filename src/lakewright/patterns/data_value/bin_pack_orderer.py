@@ -20,13 +20,13 @@ Consequences:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.sql import quoted
-from lakewright.patterns.data_value.ordered_delivery import Patience, deliver_bins, deliver_scopes, pack
+from lakewright.patterns.data_value.ordered_delivery import Patience, Turns, deliver_bins, pack
 from lakewright.patterns.data_value.ordered_rows import (
     as_names,
     check_names,
@@ -35,7 +35,7 @@ from lakewright.patterns.data_value.ordered_rows import (
     refuse_unordered,
     send_rows,
 )
-from lakewright.patterns.data_value.ordered_sinks import Delivered, Outgoing, Sink
+from lakewright.patterns.data_value.ordered_sinks import Delivered, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,17 +129,4 @@ def send_in_bins(
         packed, per=orderer.entity, sequence="_lw_bin", value=value, record=record, output=output
     )  # fmt: skip
     patience = Patience(orderer.tries, orderer.pause_seconds)
-    return send_rows(records, sink, _Bins(orderer.workers), patience, what=_WHAT)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    """What a task does; it travels there."""
-
-    workers: int
-
-    def __call__(self, records: Iterable[Outgoing], sink: Sink, patience: Patience) -> Delivered:
-        def deliver(own: Iterable[Outgoing], to: Sink) -> Delivered:
-            return deliver_bins(own, to, patience=patience)
-
-        return deliver_scopes(records, sink, deliver, workers=self.workers)
+    return send_rows(records, sink, Turns(deliver_bins, orderer.workers), patience, what=_WHAT)

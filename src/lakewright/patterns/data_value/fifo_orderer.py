@@ -19,7 +19,7 @@ Consequences:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -27,6 +27,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.model.sql import quoted
 from lakewright.patterns.data_value.ordered_delivery import (
     Patience,
+    Turns,
     deliver_bulk,
     deliver_each,
     deliver_pipelined,
@@ -41,7 +42,7 @@ from lakewright.patterns.data_value.ordered_rows import (
     send_rows,
     sort_columns,
 )
-from lakewright.patterns.data_value.ordered_sinks import Delivered, Outgoing, Sink
+from lakewright.patterns.data_value.ordered_sinks import Delivered, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -207,19 +208,5 @@ def send_in_order(
         in_order, per=orderer.entity, sequence=sequence, value=value, record=record, output=output
     )  # fmt: skip
     patience = Patience(orderer.tries, orderer.pause_seconds)
-    turns = _Turns(orderer.variant, orderer.workers)
+    turns = Turns(_WAYS[orderer.variant], orderer.workers)
     return send_rows(records, sink, turns, patience, what=_WHAT, producer=orderer.producer_options())
-
-
-@dataclass(frozen=True, slots=True)
-class _Turns:
-    """What a task does; it travels there."""
-
-    variant: Variant
-    workers: int
-
-    def __call__(self, records: Iterable[Outgoing], sink: Sink, patience: Patience) -> Delivered:
-        def deliver(own: Iterable[Outgoing], to: Sink) -> Delivered:
-            return _WAYS[self.variant](own, to, patience=patience)
-
-        return deliver_scopes(records, sink, deliver, workers=self.workers)

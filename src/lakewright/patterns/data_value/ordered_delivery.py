@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,16 @@ from lakewright.patterns.data_value.ordered_sinks import (
 if TYPE_CHECKING:
     from queue import Queue
 
-__all__ = ["Patience", "deliver_bins", "deliver_bulk", "deliver_each", "deliver_pipelined", "deliver_scopes", "pack"]
+__all__ = [
+    "Patience",
+    "Turns",
+    "deliver_bins",
+    "deliver_bulk",
+    "deliver_each",
+    "deliver_pipelined",
+    "deliver_scopes",
+    "pack",
+]
 
 _LONGEST_SECONDS = 30.0
 _WAITING = 1000
@@ -140,6 +150,18 @@ def deliver_scopes(records: Iterable[Outgoing], sink: Sink, deliver: Deliver, *,
         if scope.failure is not None:
             raise scope.failure
     return sum((scope.done for scope in scopes), Delivered())
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a task does with its records, as plain values: it travels there."""
+
+    way: Callable[..., Delivered]
+    """One of the ``deliver_...`` functions."""
+    workers: int
+
+    def __call__(self, records: Iterable[Outgoing], sink: Sink, patience: Patience) -> Delivered:
+        return deliver_scopes(records, sink, partial(self.way, patience=patience), workers=self.workers)
 
 
 class _Scope:

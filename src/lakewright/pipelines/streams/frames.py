@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import ALIVE, BATCH_TIME_COLUMN, DELETED_COLUMN, RECORD_COLUMNS, system_columns
-from lakewright.model.protocols import GuardContext, LatenessGuard, StreamGuard
-from lakewright.model.slices import EVENT_COLUMN, WHOLE
+from lakewright.model.columns import ALIVE, BATCH_TIME_COLUMN, DELETED_COLUMN, system_columns
+from lakewright.model.protocols import LatenessGuard, StreamGuard
+from lakewright.model.slices import EVENT_COLUMN
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.inputs import event_time_of
+from lakewright.pipelines.inputs import stream_context
 from lakewright.pipelines.streams.sessions import session_stream
 from lakewright.pipelines.take import as_schema, source_context
 from lakewright.pipelines.workshop import Workshop
@@ -43,14 +43,7 @@ def _guarded(shop: Workshop, dataset: Dataset, frame: DataFrame) -> DataFrame:
     if not any(isinstance(guard, StreamGuard) for guard in given.guards):
         return frame
     columns = frame.columns
-    context = GuardContext(
-        dataset=dataset.name,
-        input=given.dataset,
-        slice=WHOLE,
-        run=shop.run,
-        record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
-        event_time=event_time_of(shop.graph, given),
-    )
+    context = stream_context(shop, dataset, given, columns)
     for guard in given.guards:
         if isinstance(guard, StreamGuard):
             frame = guard.on_stream(frame, context)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import LakewrightError, StepFailed
 from lakewright.failpoints import failpoint
-from lakewright.model.columns import RECORD_COLUMNS, system_columns
-from lakewright.model.protocols import GuardContext
+from lakewright.model.columns import system_columns
 from lakewright.model.references import SameSlice
-from lakewright.model.slices import WHOLE
 from lakewright.patterns.data_value.stateful_sessionizer import build_sessions_on_stream
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.inputs import event_time_of, judged_input
+from lakewright.pipelines.inputs import judged_input, stream_context
 from lakewright.pipelines.make import publish_once, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.session_options import sessions_of_dataset
@@ -38,14 +36,7 @@ def session_stream(shop: Workshop, dataset: Dataset, rows: DataFrame) -> DataFra
     given = shop.graph.streamed_input(dataset)
     assert given is not None
     columns = rows.columns
-    context = GuardContext(
-        dataset=dataset.name,
-        input=given.dataset,
-        slice=WHOLE,
-        run=shop.run,
-        record_columns=tuple(name for name in RECORD_COLUMNS if name in columns),
-        event_time=event_time_of(shop.graph, given),
-    )
+    context = stream_context(shop, dataset, given, columns)
     apart, kept = F.lit(False), rows
     for guard in given.guards:
         guarded = guard.on_batch(kept, context)
