@@ -30,6 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || "$$python" -m venv $(VENV); \
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"; \
 	$(BIN)/python -m lakewright.runtime.jars; \
+	$(BIN)/python -m lakewright.runtime.class_archive; \
 	touch $(STAMP); \
 	echo "Ready. Try: make demo"
 

@@ -30,7 +30,7 @@ def main(*, pairs: int, size: int) -> None:
         for error in project.run(["+counted"], at="2026-01-02").errors:
             raise error
         counters = project.store.receipts.live("counted", DAY).counters
-        print(f"  removed: {counters.filtered}, repeated: {counters.duplicates:,}", flush=True)
+        print(f"  removed: {counters.filtered}, repeated: {counters.duplicates}", flush=True)
         found = compare(
             f"filter and late counts with a de-duplication, {size:,} visits",
             lambda: again(project, "counted"),

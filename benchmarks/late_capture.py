@@ -16,38 +16,46 @@ from lakewright import LateDataDetector
 
 
 @visits.dataset(inputs={"users_history": AsOf("event_time")}, guards_in={"raw_visits": [
+    LateDataDetector("30 minutes", stop_above=0.2),
     DeadLetter(stop_above=0.2, rules={
         "has_id": "visit_id IS NOT NULL", "known_page": "page LIKE '/%'", "has_user": "user_id IS NOT NULL",
-        "has_device": "device_id IS NOT NULL", "short_page": "length(page) < 200"}),
-    LateDataDetector("30 minutes", stop_above=0.2)]})
+        "has_device": "device_id IS NOT NULL", "short_page": "length(page) < 200"})]})
 def captured(raw_visits, users_history):
     return transform(raw_visits, users_history)
 """
-EARLIER = '{"visit_id": "first", "event_time": "2026-01-01T01:00:00Z", "user_id": "u", "page": "/", "device_id": "d"}\n'
-"""A visit that comes before all others: the watermark is 00:30 after it."""
+FIRST = "2026-01-01T00:30:00Z"
+"""When the visit happened that comes before all others: the watermark is midnight after it."""
+LATE = 0.007
+"""Visits of the day before that come with the day's, as a share of these."""
 
 
 def main(*, pairs: int, size: int) -> None:
     with a_day_of_visits(size, CAPTURED) as (project, deliver):
         landing = project.folder / "landing" / "visits"
         landing.mkdir(parents=True, exist_ok=True)
-        (landing / "earlier.json").write_text(EARLIER)
+        (landing / "earlier.json").write_text(_visit("first", FIRST))
         _run(project, "raw_visits")
         deliver()
+        times = (f"2025-12-31T{n % 24:02}:{n % 60:02}:00Z" for n in range(round(size * LATE)))
+        (landing / "late.json").write_text("".join(_visit(f"late-{n}", time) for n, time in enumerate(times)))
         _run(project, "+captured")
         newest = max(project.store.receipts.live_slices("captured"), key=lambda one: int(one.split("-")[1]))
         counted = project.store.receipts.live("captured", newest).counters
         print(f"  {counted.held:,} late and {counted.rejected_rows:,} rejected of {counted.read:,}", flush=True)
-        rules = f"{RULES} AND event_time >= timestamp'2026-01-01 00:30:00'"
         found = compare(
             f"Dead-Letter (5 rules) and late capture with stop limits, {size:,} visits",
             lambda: again(project, "captured", newest),
-            lambda: by_hand(project, project.folder / "by_hand", rules),
+            lambda: by_hand(project, project.folder / "by_hand", RULES),
             jvm=jvm_of(project.spark()),
             pairs=pairs,
             limit=1.25,
         )
         keep("late_capture", found)
+
+
+def _visit(visit: str, time: str) -> str:
+    told = f'"visit_id": "{visit}", "event_time": "{time}", "user_id": "u", "page": "/", "device_id": "d"'
+    return f"{{{told}}}\n"
 
 
 def _run(project: Any, name: str) -> None:

@@ -46,7 +46,7 @@ def main(*, pairs: int, size: int) -> None:
 
 def merge(project: Any, folder: Path, rows: int, pairs: int) -> dict[str, Any]:
     """A twentieth of the rows change and as many again, all over the table."""
-    spark = project.spark()
+    spark = project.lake.session()
     changes = _changes(spark, folder / "changes", rows)
     ours = _table(spark, folder / "ours", rows, DELETION_VECTORS)
     naive = _table(spark, folder / "naive", rows, {})
@@ -70,7 +70,7 @@ def merge(project: Any, folder: Path, rows: int, pairs: int) -> dict[str, Any]:
 
 def last(project: Any, folder: Path, size: int, pairs: int) -> Any:
     """Five changes of each key on average; both sides read the same files and hand the rows to no one."""
-    spark = project.spark()
+    spark = project.lake.session()
     path = str(folder / "repeated")
     made = spark.range(size, numPartitions=4).withColumnRenamed("id", "nth")
     values = [f"{sql} AS {name}" for name, sql in _values("nth").items()]

@@ -21,7 +21,7 @@ visits.source("raw_visits", JsonFiles("landing/visits"), schema="visit_id string
     "user_id string, page string, device_id string, "
     "context struct<referral: string, user: struct<login: string, ip: string>, technical: struct<"
     "browser: string, browser_version: string, network_type: string, device_type: string, "
-    "device_version: string>>", event_time="event_time")
+    "device_version: string>>", event_time="event_time", start="2025-12-31")
 visits.source("users", JsonFiles("landing/users"), schema="user_id string, country string, updated_at timestamp",
               event_time="updated_at", start="2000-01-01")
 

@@ -61,7 +61,7 @@ CONNECTION_KEYS = {
 }
 VARIABLES = {
     "LAKEWRIGHT_TARGET": "The target to use; `--target` wins over it.",
-    "LAKEWRIGHT_HOME": "Where fetched jars are kept. Default: `~/.cache/lakewright`.",
+    "LAKEWRIGHT_HOME": "Where fetched jars and the class archive are kept. Default: `~/.cache/lakewright`.",
     "LAKEWRIGHT_IVY_SETTINGS": "An Ivy settings file that names your own Maven repository.",
     "LAKEWRIGHT_TEST_ENGINE": "For tests only: `classic` (the default) or `connect`; `pytest --engine` wins over it.",
     "LAKEWRIGHT_FAILPOINT": "For tests only: the failpoint at which the process dies (`published`, `published:3`).",

@@ -26,7 +26,6 @@ TABLES = (
     "clean_visits",
     "daily_pages",
     "daily_countries",
-    "daily_referrals",
 )
 
 

@@ -16,7 +16,7 @@ def test_all_commands_are_there():
     assert set(COMMANDS) == {
         *("init", "demo", "doctor", "plan", "run", "retry", "backfill", "status", "ready", "filters", "show", "sql"),
         *("rollback", "repartition", "maintain"),
-        *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages"),
+        *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages", "spark archive"),
         *("services up", "services status", "services down", "stream show", "stream rewind", "stream move"),
         *("up", "schedules", "pause", "resume", "work"),
         *("listen", "triggers list", "triggers show", "triggers replay", "triggers retire"),

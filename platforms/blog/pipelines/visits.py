@@ -78,27 +78,16 @@ def daily_pages(clean_visits: DataFrame, pages: DataFrame) -> DataFrame:
 visits.sql(
     "daily_countries",
     """
-    SELECT event_date, coalesce(country, 'unknown') AS country, count(*) AS visits,
-           count(DISTINCT user_id) AS visitors
+    SELECT event_date, country, count(*) AS visits, count(DISTINCT user_id) AS visitors
     FROM clean_visits
     GROUP BY ALL
     """,
     event_time="event_date",
     rows="reduce",
-    description="Visits and visitors per country and day",
-)
-
-
-@visits.dataset(
-    layer="gold",
-    event_time="event_date",
-    rows="reduce",
-    # Statistics of referrals stay open for two weeks; then they have been paid for.
+    # The figures of a country stay open for two weeks; then they have been paid for.
     late=Revisit("14 days", placement="after", only_late=True),
     guards_in={
         "clean_visits": [FilterInterceptor(filters={"known_visitor": "country IS NOT NULL"}, stop_above=0.5)],
     },
+    description="Visits and visitors per country and day, of visitors whose country is known",
 )
-def daily_referrals(clean_visits: DataFrame) -> DataFrame:
-    """Visits of known visitors per referral and day."""
-    return clean_visits.groupBy("event_date", "referral").agg(F.count("*").alias("visits"))

@@ -130,6 +130,7 @@ COMMANDS = {
     "store rebuild": Entry("store_commands", "rebuild", "lakewright store rebuild"),
     "store upgrade": Entry("store_commands", "upgrade", "lakewright store upgrade"),
     "spark packages": Entry("spark_commands", "packages", "lakewright spark packages --target prod"),
+    "spark archive": Entry("spark_commands", "archive", "lakewright spark archive"),
 }
 """All commands, in the order in which `--help` lists them: begin, work, look, repair, look after."""
 

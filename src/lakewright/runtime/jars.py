@@ -38,6 +38,7 @@ __all__ = [
     "ensure_jars",
     "find_java",
     "jar_folder",
+    "only_one",
     "packages",
     "present_jars",
     "pyspark_folder",
@@ -101,7 +102,7 @@ def ensure_jars(progress: Progress | None = None, jars: JarSet = SPARK_JARS) -> 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # One lock for all sets: they share Ivy's own cache, which two runs at once would damage.
-        with _only_one(folder.parent / "fetch.lock", say):
+        with only_one(folder.parent / "fetch.lock", say, "fetching the jars"):
             if found := present_jars(jars):  # another process has fetched them while we waited
                 return found
             _fetch(jars, folder, say)
@@ -127,12 +128,13 @@ def _descriptor_hash(descriptor: Path) -> str:
 
 
 @contextmanager
-def _only_one(lock: Path, say: Progress) -> Iterator[None]:
+def only_one(lock: Path, say: Progress, doing: str) -> Iterator[None]:
+    """Let one process at a time through; whoever waits is told what the other one is doing."""
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("Another process is fetching the jars; waiting for it ...")
+            say(f"Another process is {doing}; waiting for it ...")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield  # closing the file lets the next one in
 

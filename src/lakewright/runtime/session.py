@@ -26,6 +26,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.masking import watch
 from lakewright.model.connections import Connection
 from lakewright.model.secrets import Secret, is_reference
+from lakewright.runtime.class_archive import archive_options
 from lakewright.runtime.cluster import cluster_settings, refuse_incomplete
 from lakewright.runtime.connect import connect_session, is_connect
 from lakewright.runtime.jars import ensure_jars, find_java, pyspark_folder
@@ -45,8 +46,9 @@ DELTA = {
     "spark.sql.session.timeZone": "UTC",
 }
 # C1 and the serial collector: half the CPU for short runs, wrong for long ones (docs: runtime). With C1 alone Java
-# reserves 48 MB for compiled code, which Spark fills in minutes: then a third of a core only makes room.
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+# reserves 48 MB for compiled code, which Spark fills in minutes: then a third of a core only makes room. Classes have
+# room from the start too: to make it, Java collects all garbage at each step.
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=192m"
 
 
 def spark_session(target: Target, app_name: str = "lakewright") -> SparkSession:
@@ -123,6 +125,7 @@ def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
         f"-Dlakewright.logs={state / 'logs'}",
         f"-Dderby.system.home={state / 'derby'}",
         *(FAST_START.split() if target.fast_start else ()),
+        *archive_options(),
         *target.spark.get("spark.driver.extraJavaOptions", "").split(),
     ]
     jars = [str(jar) for jar in ensure_jars()]

@@ -222,14 +222,15 @@ class _Told:
                 f"{_NAME}: the event time '{event_time}' is {kind}: nobody knows its unit.",
                 hint=f'Make it a timestamp before: F.timestamp_millis("{event_time}") or F.timestamp_seconds(...).',
             )
-        self.moment = f"try_cast({quoted(event_time)} AS TIMESTAMP)"
+        is_time = kind == "timestamp"
+        self.moment = quoted(event_time) if is_time else f"try_cast({quoted(event_time)} AS TIMESTAMP)"
         self.source = _column(detector.source or self._own(TOPIC_COLUMN))
         self.partition = _column(detector.partition or self._own(PARTITION_COLUMN))
         self.by_row = BATCH_TIME_COLUMN in self.names
         latest = self._latest(parse_duration(detector.ahead), judgement.judged_at)
         self.unusable = f"{self.moment} IS NULL" + ("" if latest is None else f" OR {self.moment} > {latest}")
         self.watermark = _watermark(judgement.watermark, self.source)
-        self.late = f"NOT ({self.unusable}) AND coalesce({self.moment} < {self.watermark}, false)"
+        self.late = f"NOT ({self.unusable}) AND {_is_behind(self.moment, self.watermark, judgement.watermark)}"
 
     def _own(self, column: str) -> str | None:
         return column if column in self.names else None
@@ -259,6 +260,13 @@ def _watermark(found: Watermark, source: str) -> str:
         cases = " ".join(f"WHEN {text_literal(name)} THEN {_literal(at)}" for name, at in found.by_source.items())
         return f"(CASE {source} {cases} ELSE {nothing} END)"
     return nothing if found.at is None else _literal(found.at)
+
+
+def _is_behind(moment: str, watermark: str, found: Watermark) -> str:
+    """Whether a usable time lies before the watermark: so plain that Delta skips files without one by statistics."""
+    if found.by_source:  # of a source without a watermark nobody knows
+        return f"coalesce({moment} < {watermark}, false)"
+    return "false" if found.at is None else f"{moment} < {watermark}"
 
 
 def _literal(at: datetime) -> str:
