@@ -7,10 +7,13 @@ WORKERS ?= 2
 KILLS   ?= 50
 ARGS    ?=
 PYTEST  := $(BIN)/python -m pytest
-# What `make test` runs over Spark Connect as well: sessions and errors, guards, a scenario, streams.
+# What `make test` runs over Spark Connect as well: sessions and errors, a guard, a scenario, streams with and without
+# state, a filter that counts. The whole suite: `make test-connect`.
 OVER_CONNECT := \
-	tests/runtime/test_connect.py tests/patterns/data_value tests/pipelines/test_streams.py tests/pipelines/test_filters.py \
-	$(addprefix tests/patterns/error_management/test_,dead_letter.py windowed_deduplicator.py filter_interceptor.py) \
+	tests/runtime/test_connect.py tests/pipelines/test_streams.py tests/patterns/error_management/test_dead_letter.py \
+	tests/patterns/data_value/test_stateful_sessionizer.py \
+	tests/patterns/error_management/test_windowed_deduplicator.py::test_a_stream_remembers_keys_for_the_window_also_over_a_restart_and_its_state_has_a_bound \
+	tests/patterns/error_management/test_filter_interceptor.py::test_each_row_removed_counts_once_in_python_and_in_sql_alike \
 	tests/pipelines/test_scenarios.py::test_a_late_order_is_repaired_where_it_belongs_and_nowhere_else
 
 .DEFAULT_GOAL := help

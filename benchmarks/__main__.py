@@ -20,6 +20,7 @@ from benchmarks import (
     late_repair,
     memory,
     merger,
+    orchestrators,
     ordered_delivery,
     receipts,
     scheduler,
@@ -50,6 +51,7 @@ ALL = {
     "sessions": sessions.main,
     "ordered_delivery": ordered_delivery.main,
     "scheduler": scheduler.main,
+    "orchestrators": orchestrators.main,
 }
 
 

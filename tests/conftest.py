@@ -1,45 +1,87 @@
-"""Fixtures come from the package's own pytest plug-in (``lakewright.testing.plugin``)."""
+"""Fixtures come from the package's own pytest plug-in (``lakewright.testing.plugin``); the session is tuned here."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lakewright import masking
+from lakewright.testing.connect import connected_session, engine_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The longest first: with several workers, the file that is started last decides when the run ends.
 LONG = (
-    "runtime/test_cluster.py",
-    "pipelines/test_kills.py",
-    "pipelines/test_outside_kills.py",
-    "cli/test_end_to_end.py",
     "platforms/test_demo_services.py",
-    "pipelines/test_streams.py",
+    "pipelines/test_kills.py",
     "pipelines/test_replay.py",
     "pipelines/test_sessions.py",
-    "pipelines/test_skew_buffer.py",
-    "patterns/data_flow/test_aligned_fan_in.py",
+    "cli/test_end_to_end.py",
     "pipelines/test_scenarios.py",
-    "patterns/idempotency/test_merger.py",
+    "runtime/test_cluster.py",
+    "docs/test_snippets.py",
     "pipelines/test_stateful_merger.py",
+    "patterns/idempotency/test_merger.py",
+    "patterns/data_flow/test_aligned_fan_in.py",
+    "pipelines/test_streams.py",
+    "pipelines/test_stream_command.py",
+    "pipelines/test_joiners.py",
+    "pipelines/test_outside_kills.py",
+    "pipelines/test_replay_streams.py",
+    "pipelines/test_skew_buffer.py",
     "patterns/idempotency/test_stateful_merger.py",
     "patterns/data_flow/test_single_runner.py",
     "connectors/test_kafka.py",
     "connectors/test_kafka_destination.py",
     "connectors/test_postgres_table.py",
-    "pipelines/test_stream_command.py",
     "pipelines/test_on_postgres.py",
+    "pipelines/test_bad_input.py",
     "pipelines/test_disk.py",
-    "patterns/data_flow/test_local_sequencer.py",
     "pipelines/test_upstream.py",
     "cli/test_going_on.py",
+    "patterns/data_flow/test_parallel_split.py",
+    "patterns/ingestion/test_compactor.py",
+    "patterns/data_flow/test_local_sequencer.py",
     "pipelines/test_runner.py",
-    "pipelines/test_bad_input.py",
     "pipelines/test_neighbours.py",
     "pipelines/test_zombies.py",
     "patterns/error_management/test_dead_letter.py",
     "connectors/test_delta.py",
     "pipelines/test_rebuild.py",
 )
+
+
+# As the plug-in's own session, and tuned further for the thousands of commits of one run.
+THRIFTY = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m",
+    # Without Hadoop's native library a file that appears by Spark's own way starts processes, most of them `readlink`.
+    # The processes that tests start do as they do for everybody.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager",
+    # Delta remembers every table of the last hour, with its state: those of the tests before fill the heap.
+    "spark.databricks.delta.delta.log.cacheSize": "200",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session with Delta, in UTC, for all tests of this process; of a Connect server with that engine."""
+    from lakewright.runtime.session import local_session, stop_session
+    from lakewright.runtime.settings import Target
+
+    if engine_of(request.config) == "connect":
+        session = connected_session(request.getfixturevalue("connect_url"))
+    else:
+        folder, small = tmp_path_factory.mktemp("spark"), {"driver_memory": "2g", "fast_start": True}
+        session = local_session(Target.at(folder, master="local[2]", spark=THRIFTY, **small), "tests")
+    yield session
+    stop_session(session)
 
 
 @pytest.fixture(autouse=True)

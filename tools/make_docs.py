@@ -33,6 +33,7 @@ PROJECT_KEYS = {
     "name": "What the project is called in messages. Left out: the name of its folder.",
     "pipelines": "Which files declare pipelines, as patterns below the project's folder.",
     "default_target": "The target to use when nobody names one. Left out: `dev`, or the only one there is.",
+    "pools": "How many runs of each pool may be at work at once: `ingestion = 3` in the table `[pools]`.",
     "connections": "Databases and brokers by name: one table `[connections.NAME]` each. See below.",
     "targets": "The places where the project can run: one table `[targets.NAME]` each, with the keys below.",
 }

@@ -1,7 +1,7 @@
 """The first five minutes of a new user, typed as they would be, with real Spark.
 
-What README shows runs in a process of its own; what a user types after it runs in the session of the tests, since
-each start of Spark costs seconds.
+What README shows runs in a process of its own (`make demo`: tests/platforms/test_demo_services.py); the demo on files,
+and what a user types after the first run, runs in the session of the tests: each start of Spark costs seconds.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ def test_the_readme_shows_the_commands_that_are_tried_here():
     ]
 
 
-def test_make_demo_accounts_for_every_row(tmp_path: Path):
-    done = shell(f"{commands_of_the_readme()[0]} ARGS='--visits 2000 --folder {tmp_path / 'demo'}'", ROOT)
+@pytest.mark.usefixtures("warm")
+def test_the_demo_on_files_accounts_for_every_row(lakewright: Lakewright, tmp_path: Path):
+    done = lakewright("demo", "--visits", "500", "--folder", str(tmp_path / "demo"))
     told = done.stdout + done.stderr
-    assert done.returncode == 0, told
+    assert done.exit_code == 0, told
     assert "All figures agree." in told
     # Sessions wait for late visits, and are made with them.
     assert re.search(r"reading_sessions to 2026-01-01, \d+ go on +(\S+) = \1 .* (\S+) = \2 ", told), told

@@ -1,8 +1,8 @@
 """A run that was cancelled, one that another machine has locked out, one that failed: each goes on, for real.
 
-One project and one story, since every start of Spark costs seconds: what is cancelled and what is retried run in
-processes of their own, the run between them in the session of the tests. What a command says is tested without Spark in
-test_store_commands.
+One project and one story, since every start of Spark costs seconds: what is cancelled runs with a JVM of its own, what
+is retried in a process on the Connect server of the tests, the run between them in the tests' own session. What a
+command says is tested without Spark in test_store_commands.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import environment
 
 from lakewright.cli.init import write_scaffold
 from lakewright.model.runs import Run
@@ -35,10 +36,11 @@ ELSEWHERE = Owner("elsewhere:1", "another-machine", 1, "1@1")
 
 
 @contextmanager
-def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, *words: str, master: str | None = None) -> Iterator[subprocess.Popen[str]]:
     """A command in a process of its own; it does not outlive the test."""
     command = [sys.executable, "-m", "lakewright", *words, "--json"]
-    child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = subprocess.Popen(command, cwd=folder, env=environment(master), text=True, **pipes)
     try:
         yield child
     finally:
@@ -74,7 +76,7 @@ def lock_from_elsewhere(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_cancelled_a_locked_out_and_a_failed_run_go_on(lakewright: Lakewright, folder: Path):
+def test_a_cancelled_a_locked_out_and_a_failed_run_go_on(lakewright: Lakewright, folder: Path, connect_url: str):
     shop = folder / "shop"
     write_scaffold(shop)
     file = shop / "pipelines" / "orders.py"
@@ -118,7 +120,7 @@ def test_a_cancelled_a_locked_out_and_a_failed_run_go_on(lakewright: Lakewright,
 
         # Mended and retried: what failed and what is below it, and nothing above.
         file.write_text(good)
-        with started(shop, "retry") as child:
+        with started(shop, "retry", master=connect_url) as child:
             code, summary = ended(child)
         assert (code, summary["state"]) == (0, "ok")
         assert made(summary) == {*(("daily_revenue", day) for day in days), ("orders_seen", "whole")}

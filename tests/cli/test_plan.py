@@ -38,7 +38,9 @@ def test_a_dry_run_is_a_plan(lakewright: Lakewright, shop: Path):
 
 def test_the_plan_as_json_lists_slices_with_status_reason_and_whether_they_are_made(lakewright: Lakewright, shop: Path):
     found = json.loads(lakewright("plan", "--json").stdout)
-    assert set(found) == {"run_time", "datasets", "warnings", "to_make", "error"}
+    told = {"run_time", "datasets", "warnings", "to_make", "error"}
+    expected = {"expected_seconds", "critical_path", "slowest_branches", "parallel", "without_past"}
+    assert set(found) == told | expected
     orders = next(one for one in found["datasets"] if one["name"] == "orders")
     assert orders["slicing"] == "event"
     assert orders["reads"] == ["raw_orders", "users"]

@@ -169,7 +169,7 @@ def test_quiet_leaves_only_warnings_and_errors(lakewright: Lakewright, run_ends_
 def test_options_reach_the_project(lakewright: Lakewright, run_ends_with: Any):
     called = run_ends_with("ok")
     words = ["--select", "orders+", "-s", "users", "--at", "2026-01-08", "--slice", "2026-01-05", "--wait", "5"]
-    lakewright("run", *words, "--parallel", "3", "--sample", "1%")
+    lakewright("run", *words, "--parallel", "3", "--sample", "1%", "--param", "layout=new")
     assert called == {
         "select": ["orders+", "users"],
         "at": "2026-01-08",
@@ -179,6 +179,8 @@ def test_options_reach_the_project(lakewright: Lakewright, run_ends_with: Any):
         "wait_seconds": 5.0,
         "sample": 0.01,
         "empty": False,
+        "order": None,
+        "parameters": {"layout": "new"},
     }
 
 

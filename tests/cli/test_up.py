@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.processes import environment
 
 from lakewright.model.runs import Run
 from lakewright.model.times import utc_now
@@ -192,11 +193,12 @@ def test_a_run_for_datasets_notes_what_it_has_answered_to_where_it_succeeds(
         assert store.leases.held(utc_now()) == []
 
 
-def test_what_is_due_is_made_by_a_process_with_spark_which_ends_with_it(blog: Path) -> None:
+def test_what_is_due_is_made_by_a_process_with_spark_which_ends_with_it(blog: Path, connect_url: str) -> None:
     text = PIPELINES.replace("schedule=OnDatasets()", "schedule=None")
     (blog / "pipelines" / "visits.py").write_text(text)
     words = [sys.executable, "-m", "lakewright", "up", "--once", "--json"]
-    made = subprocess.run(words, cwd=blog, capture_output=True, text=True, check=False)
+    environ = environment(connect_url)
+    made = subprocess.run(words, cwd=blog, env=environ, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     # Two years in one process, in one Spark.
     assert json.loads(made.stdout) == {"processes": 1, "runs": {"ok": 2}, "state": "ok", "error": None}

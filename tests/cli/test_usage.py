@@ -18,7 +18,7 @@ def test_all_commands_are_there():
         *("rollback", "repartition", "maintain"),
         *("cancel", "unlock", "adopt", "patterns", "store rebuild", "store upgrade", "spark packages", "spark archive"),
         *("services up", "services status", "services down", "stream show", "stream rewind", "stream move"),
-        *("up", "schedules", "pause", "resume", "work"),
+        *("up", "schedules", "consumers", "pause", "resume", "work", "export airflow"),
         *("listen", "triggers list", "triggers show", "triggers replay", "triggers retire"),
         *("dead-letters list", "dead-letters show", "dead-letters replay", "dead-letters retire"),
     }

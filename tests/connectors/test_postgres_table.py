@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,6 +10,7 @@ import psycopg
 import pytest
 from pyspark.sql import functions as F
 from tests.pipelines.shop import land, made, ok, order
+from tests.processes import LAKEWRIGHT, killed
 
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
 from lakewright.connectors.postgres_partitions import RangePartitions
@@ -354,21 +352,14 @@ def test_a_pipeline_writes_repeats_plans_and_is_rebuilt_from_the_ledger(project,
         project(shop_files(database, reads), folder="other").graph  # noqa: B018
 
 
-# One kill per writer runs in the suite, since each costs a cold JVM; `make chaos` runs both.
+# One kill per writer runs in the suite, on the server that all tests share; `make chaos` runs both.
 @pytest.mark.parametrize("failpoint", [pytest.param("staged", marks=pytest.mark.chaos), "committed.main:2"])
-def test_a_kill_of_the_real_command_leaves_nothing_that_a_second_run_does_not_mend(project, database, failpoint):
+def test_a_kill_of_the_real_command_leaves_nothing_that_a_second_run_does_not_mend(
+    project, database, failpoint, connect_url
+):
     shop = project(shop_files(database))
     land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 2)])
-    killed = subprocess.run(
-        [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-02"],
-        cwd=shop.folder,
-        env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert killed.returncode == -9, killed.stdout + killed.stderr
+    killed(shop.folder, *LAKEWRIGHT, "run", "--at", "2026-01-02", failpoint=failpoint, master=connect_url)
     ok(shop.run(at="2026-01-02"))
     assert database.rows("SELECT day::text, amount::int FROM daily") == [("2026-01-01", 7)]
     assert database.stages() == []

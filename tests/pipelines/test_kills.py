@@ -1,12 +1,13 @@
-"""Kill the real command between any two commits, run again: the tables are those of a run that nobody disturbed."""
+"""Kill the real command between any two commits, run again: the tables are those of a run that nobody disturbed.
+
+In the suite all but one of the victims share the Spark Connect server of the test run, since a JVM of its own costs
+half a minute; `make chaos` kills each with its JVM.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from lakewright.pipelines.project import Project
 from lakewright.testing.plugin import write_files
 from tests.pipelines.shop import land, ok, order, rows_of
+from tests.processes import LAKEWRIGHT, killed
 
 PIPELINE = """
     from lakewright import (DataOverwrite, DeadLetter, JsonFiles, Merger, Pipeline, PrivateOutput, ReadinessMarker,
@@ -60,18 +62,9 @@ def content(project) -> dict[str, list[object]]:
     return found
 
 
-def run_killed(folder: Path, failpoint: str, *select: str) -> None:
-    chosen = [word for name in select for word in ("--select", name)]
-    done = subprocess.run(
-        [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-03", *chosen],
-        cwd=folder,
-        env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == -9, f"not killed: {done.stdout} {done.stderr}"
+def run_killed(folder: Path, failpoint: str, select: str, master: str | None = None) -> None:
+    words = (*LAKEWRIGHT, "run", "--at", "2026-01-03", "--select", select)
+    killed(folder, *words, failpoint=failpoint, master=master)
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +124,8 @@ def mended(shop, undisturbed) -> None:
     assert not ok(shop.run(at="2026-01-03")).outcomes
 
 
-# A real kill for each writer and kind of commit: of bronze, side rows, a private output, a public one, a MERGE. Each
-# costs a cold JVM, so they hit one project; the first `committed.main` of a later run is the fence of its dead
-# predecessor.
+# A real kill for each writer and kind of commit: of bronze, side rows, a private output, a public one, a MERGE. They
+# hit one project; the first `committed.main` of a later run is the fence of its dead predecessor.
 IN_A_ROW = [
     ("committed.main", "orders", ("orders", "arrival-2"), "orders"),
     ("set_aside", "orders", ("orders", "arrival-2"), "_lakewright/dead_letters"),
@@ -141,12 +133,13 @@ IN_A_ROW = [
     ("committed.main:2", "+clean", ("clean", "2026-01-01"), "clean"),
     ("committed.main:2", "+customers", ("customers", "arrival-2"), "customers"),
 ]
+WITH_ITS_JVM = "clean"
 
 
-def test_each_run_mends_what_the_kill_before_it_left_and_the_last_one_everything(shop, undisturbed):
+def test_each_run_mends_what_the_kill_before_it_left_and_the_last_one_everything(shop, undisturbed, connect_url):
     shop.graph  # noqa: B018  (declares the names)
     for failpoint, select, step, table in IN_A_ROW:
-        run_killed(shop.folder, failpoint, select)
+        run_killed(shop.folder, failpoint, select, None if table == WITH_ITS_JVM else connect_url)
         assert [(dead.dataset, dead.slice_id) for dead in shop.store.steps.open_steps()] == [step]
         assert not shop.ready(*step).ready
         assert flag(shop, "2026-01-01").exists() == (step[0] != "clean"), "gone before the first commit of the slice"

@@ -7,15 +7,12 @@ a cold JVM each. The kills of processes with their own JVM are in `test_kills`, 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 from lakewright.patterns.idempotency.proxy import publish_load, read_manifest
 from tests.connectors.test_postgres_table import Database
 from tests.pipelines.shop import land, ok, order, rows_of
 from tests.pipelines.topics import committed
+from tests.processes import LAKEWRIGHT, killed
 
 PIPELINE = """
     from lakewright import JsonFiles, KafkaMessages, Pipeline, PostgresParts, PostgresProxy, StatefulMerger, Whole
@@ -53,15 +50,6 @@ KILLS = [
 ]
 
 
-def killed(folder: Path, words: list[str], failpoint: str, **environ: str) -> None:
-    """A process that dies at a failpoint, by SIGKILL."""
-    done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint, **environ},
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-    assert done.returncode == -9, f"not killed: {done.stdout} {done.stderr}"
-
-
 def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kafka, connect_url, monkeypatch):
     monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
     database, topic = Database(postgres.database()), kafka.topic(partitions=1)
@@ -83,8 +71,8 @@ def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kaf
         )
 
     for name, failpoint, is_there in KILLS:
-        words = ["-m", "lakewright", "run", "--at", "2026-01-03", "--select", name]
-        killed(shop.folder, words, failpoint, LAKEWRIGHT_MASTER=connect_url)
+        words = (*LAKEWRIGHT, "run", "--at", "2026-01-03", "--select", name)
+        killed(shop.folder, *words, failpoint=failpoint, master=connect_url)
         assert [dead.dataset for dead in shop.store.steps.open_steps() if dead.dataset == name] == [name]
         if name != "told" or is_there:  # a transaction that nobody ends holds its readers back
             assert there(name) == is_there, f"{name} at {failpoint}"
@@ -109,7 +97,7 @@ def test_a_kill_before_the_manifest_shows_the_former_load(tmp_path):
         (load / "part.json").write_text(f'{{"n": "{name}"}}\n')
     publish_load(str(tmp_path), "one")
     words = "from lakewright.patterns.idempotency.proxy import publish_load; publish_load('.', 'two')"
-    killed(tmp_path, ["-c", words], "manifest")
+    killed(tmp_path, "-c", words, failpoint="manifest")
     assert read_manifest(str(tmp_path)).load == "one"
     assert publish_load(str(tmp_path), "two") == read_manifest(str(tmp_path))
     assert (read_manifest(str(tmp_path)).number, len(list((tmp_path / "manifests").glob("*.json")))) == (2, 2)

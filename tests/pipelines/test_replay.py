@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from lakewright.errors import InputError
@@ -14,6 +10,7 @@ from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.dead_letters import Selection
 from lakewright.pipelines.replay_records import Edits, RecordEdit
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
+from tests.processes import LAKEWRIGHT, killed
 
 RULES = """
     guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL", "paid": "amount > 0"}, mark=True,
@@ -160,7 +157,7 @@ def test_corrected_records_of_three_days_survive_a_backfill_and_leave_with_their
     assert made(ok(shop.run(at="2026-01-05"))) == set()
 
 
-def test_a_replay_that_dies_anywhere_is_finished_by_the_next_run(shop):
+def test_a_replay_that_dies_anywhere_is_finished_by_the_next_run(shop, connect_url):
     only = Selection("clean", slices=("2026-01-01",))
     edits = Edits(columns={"order_id": "n1"})
 
@@ -177,18 +174,9 @@ def test_a_replay_that_dies_anywhere_is_finished_by_the_next_run(shop):
     assert letters(shop, dataset="clean")[0]["attempts"] == 1
     assert shop.plan(at="2026-01-04")["clean"].states == ()
 
-    # The correction is there, and the process with all its children killed: the next run makes its slice.
-    command = ["dead-letters", "replay", "clean", "--slice", "2026-01-01", "--set", "order_id=n1", "--yes"]
-    killed = subprocess.run(
-        [sys.executable, "-m", "lakewright", *command],
-        cwd=shop.folder,
-        env={**os.environ, "LAKEWRIGHT_FAILPOINT": "corrected"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert killed.returncode == -9, f"not killed: {killed.stdout} {killed.stderr}"
+    # The correction is there, and the process killed: the next run makes its slice.
+    words = ("dead-letters", "replay", "clean", "--slice", "2026-01-01", "--set", "order_id=n1", "--yes")
+    killed(shop.folder, *LAKEWRIGHT, *words, failpoint="corrected", master=connect_url)
     assert made(ok(shop.run(at="2026-03-01"))) == {("clean", "2026-01-01"), ("daily", "2026-01-01")}
     assert ("n1", 7) in amounts(shop)
     assert [row["slice"] for row in letters(shop, dataset="clean")] == ["2026-01-02", "2026-01-03"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from lakewright.errors import StepFailed
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
+from tests.processes import environment
 
 FLAKY = """
     from pathlib import Path
@@ -112,15 +112,15 @@ def test_selection_follows_dbt(project):
     assert graph.select([]) == ["orders", "clean", "daily"]
 
 
-def test_sigterm_ends_cleanly_and_the_next_run_goes_on(project, tmp_path):
-    shop = project({**orders_project(), "lakewright.toml": 'name = "shop"\n[targets.dev]\nfast_start = true\n'})
+def test_sigterm_ends_cleanly_and_the_next_run_goes_on(project, tmp_path, connect_url):
+    shop = project(orders_project())
     land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
-    env = {
-        **os.environ,
-        "LAKEWRIGHT_FAILPOINT": "published",
-        "LAKEWRIGHT_FAILPOINT_ACTION": "pause",
-        "LAKEWRIGHT_FAILPOINT_DIR": str(tmp_path),
-    }
+    env = environment(
+        connect_url,
+        LAKEWRIGHT_FAILPOINT="published",
+        LAKEWRIGHT_FAILPOINT_ACTION="pause",
+        LAKEWRIGHT_FAILPOINT_DIR=str(tmp_path),
+    )
     child = subprocess.Popen(
         [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-02", "--json"],
         cwd=shop.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

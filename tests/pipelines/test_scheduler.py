@@ -7,89 +7,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lakewright.errors import ConfigurationError, LeaseHeldError, TargetError
 from lakewright.model.receipts import Counters, Receipt
-from lakewright.model.runs import Run
 from lakewright.pipelines.launching import BUSY
-from lakewright.pipelines.scheduler import LEASE, Scheduler
-from lakewright.pipelines.scheduling import scheduled_run_id
+from lakewright.pipelines.scheduler import LEASE
 from lakewright.pipelines.timetables import Timetable
 from lakewright.store import Store, open_store, this_process
-
-NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+from tests.pipelines.world import NOON, World
 
 
 def day(number: int) -> datetime:
     return datetime(2026, 1, number, tzinfo=UTC)
-
-
-class Process:
-    """A process that ends when the test says so, or when it is asked to stop."""
-
-    def __init__(self, pipeline: str, times: Sequence[datetime], seen: Mapping[str, int] | None = None) -> None:
-        self.pid, self.pipeline, self.times, self.seen = 4711, pipeline, list(times), seen
-        self.code: int | None = None
-
-    def poll(self) -> int | None:
-        return self.code
-
-    def terminate(self) -> None:
-        self.code = 130
-
-
-class World:
-    """A launcher that starts nothing, and everything around a scheduler."""
-
-    def __init__(self, store: Store, *tables: Timetable) -> None:
-        self.store, self.tables, self.now, self.files = store, list(tables), NOON, 1
-        self.problem: Exception | None = None
-        self.started: list[Process] = []
-        self.listeners: list[Process] = []
-        self.told: list[str] = []
-
-    def work(self, pipeline: str, times: Sequence[datetime], seen: Mapping[str, int] | None) -> Process:
-        self.started.append(Process(pipeline, times, seen))
-        return self.started[-1]
-
-    def listen(self, pipelines: Sequence[str], *, once: bool) -> Process:
-        self.listeners.append(Process(",".join(pipelines), []))
-        return self.listeners[-1]
-
-    def timetables(self) -> list[Timetable]:
-        if self.problem is not None:
-            raise self.problem
-        return self.tables
-
-    def fingerprint(self) -> object:
-        return self.files
-
-    def last_words(self, name: str) -> str:
-        return "error: it is broken"
-
-    def scheduler(self, wait: Callable[[float], object] | None = None, **options: Any) -> Scheduler:
-        def tell(words: str, severity: str) -> None:
-            self.told.append(words)
-
-        return Scheduler(self.store, self, tell=tell, now=lambda: self.now, wait=wait, **options)
-
-    def end(self, process: Process, *states: str, code: int = 0) -> None:
-        """The process ends, and its runs ended like this."""
-        for at, state in zip(process.times, states, strict=False):
-            known = self.store.runs.get(run_id := scheduled_run_id(process.pipeline, at, process.seen))
-            attempt = 1 if known is None else known.attempt + 1
-            run = Run(run_id, process.pipeline, at, "scheduled", attempt)
-            self.store.runs.start(run, owner_id=None, options={}, now=self.now)
-            self.store.runs.finish(run_id, state, now=self.now, error=None if state == "ok" else "no such file")  # type: ignore[arg-type]
-        if process.seen is not None and states == ("ok",):
-            self.store.schedules.see(process.pipeline, process.seen, now=self.now)
-        process.code = code
 
 
 @pytest.fixture
@@ -373,7 +307,7 @@ from lakewright.store import open_store
 url, folder, child = sys.argv[1:]
 
 class Launcher:
-    def work(self, pipeline, times, seen):
+    def work(self, pipeline, times, seen, *, since):
         words = [sys.executable, "-c", child, url, folder, pipeline, *[at.isoformat() for at in times]]
         return subprocess.Popen(words, start_new_session=True)
     def timetables(self):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from lakewright.pipelines.backfilling import effect_of
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.harvest import pin
 from tests.pipelines.shop import land, made, ok, rows_of
+from tests.processes import LAKEWRIGHT, killed
 
 PIPELINE = """
     from lakewright import JsonFiles, Pipeline, ReadinessMarker, StatefulMerger
@@ -153,19 +151,10 @@ def test_it_is_refused_before_anything_is_touched_where_the_version_is_gone_or_r
     assert log.latest() == before
 
 
-def killed(shop, failpoint: str) -> None:
-    """Let the real command die."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lakewright", "run", "--at", "2026-01-02", "--slice", "arrival-3"],
-        cwd=shop.folder, env={**os.environ, "LAKEWRIGHT_FAILPOINT": failpoint}, capture_output=True, text=True,
-        timeout=180, check=False,
-    )  # fmt: skip
-    assert done.returncode == -9, f"not killed: {done.stdout} {done.stderr}"
-
-
 @pytest.mark.shows("04.stateful-merger", 5)
-def test_a_kill_between_restore_and_merge_and_between_merge_and_receipt_is_mended(shop):
-    killed(shop, "went_back")
+def test_a_kill_between_restore_and_merge_and_between_merge_and_receipt_is_mended(shop, connect_url):
+    words = (*LAKEWRIGHT, "run", "--at", "2026-01-02", "--slice", "arrival-3")
+    killed(shop.folder, *words, failpoint="went_back", master=connect_url)
     assert len(restores(shop)) == 1
     assert held(shop) == [("phone", "P2"), ("watch", "W1")], "taken back, not merged, and no receipt tells of it"
     assert set(live(shop)) == {f"arrival-{number}" for number in range(1, 5)}

@@ -1,11 +1,13 @@
-"""`lakewright demo --services`: the real command, with real services, against the truth of whoever sends to it."""
+"""`make demo` with services: the real command, with real services, against the truth of whoever sends to it.
+
+The demo on files is run by tests/cli/test_end_to_end.py.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from lakewright.cli.main import app
 from lakewright.runtime.services import status, up
 from lakewright.runtime.services.guard import throw_away
 from lakewright.runtime.services.processes import this_process
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -57,11 +61,9 @@ def wanted_of_silver(truth: Truth, day: str) -> list[str]:
 
 
 def test_visits_from_kafka_and_users_from_postgresql_give_the_same_accounted_tables(home: Path):
-    words = ["demo", "--services", "--rate", "0", "--visits", "300", "--folder", str(home)]
+    command = ["make", "demo", f"ARGS=--services --rate 0 --visits 300 --folder {home}"]
     environ = {key: value for key, value in os.environ.items() if key != "LAKEWRIGHT_MASTER"}
-    done = subprocess.run(
-        [sys.executable, "-m", "lakewright", *words], env=environ, capture_output=True, text=True, timeout=600
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All figures agree." in done.stdout

@@ -31,6 +31,12 @@ master = "{url}"
 "spark.scheduler.minRegisteredResourcesRatio" = "1.0"
 "spark.scheduler.maxRegisteredResourcesWaitingTime" = "120s"
 "spark.ui.enabled" = false
+# What makes short runs on few rows cheap: no second compiler, no generated code, no planning anew.
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.sql.adaptive.enabled" = false
+"spark.sql.codegen.wholeStage" = false
+"spark.sql.codegen.factoryMode" = "NO_CODEGEN"
 """
 # A step whose tasks, one on each worker, wait until the test lets them go on.
 WATCHED = """

@@ -303,3 +303,53 @@ def test_numbers_always_rise_and_leases_never_overlap(moves: list[tuple[int, str
             held = [lease.slice_id for lease in store.leases.held(now)]
             assert len(set(held)) == len(held)
             assert "*" not in held or len(held) == 1
+
+
+def place(store: Store, owner_id: str, now: datetime = NOW, ticket: int | None = None) -> Grant:
+    return store.leases.acquire_place(
+        "pipeline:loads",
+        ["run 1", "run 2"],
+        owner_id=owner_id,
+        run_id="r1",
+        now=now,
+        queue="queue:loads",
+        ticket=ticket,
+    )
+
+
+def test_one_of_several_places_is_leased_until_none_is_left_and_that_of_a_silent_owner_is_taken_over(
+    store: Store,
+) -> None:
+    first, second = worker(store), worker(store)
+    assert [place(store, owner).slice_id for owner in (first, second)] == ["run 1", "run 2"]
+    with pytest.raises(LeaseHeldError) as caught:
+        place(store, worker(store))
+    assert caught.value.owner == first
+    store.leases.beat(first, timedelta(minutes=10), NOW)
+    taken = place(store, worker(store, LATER), LATER)  # the second has been silent for too long
+    assert (taken.slice_id, [run for _, _, run in taken.taken_from]) == ("run 2", ["r1"])
+    assert not store.leases.beat(second, TTL, LATER)
+
+
+def test_whoever_waits_longer_comes_first_and_who_is_gone_from_the_queue_keeps_nobody(store: Store) -> None:
+    early, late, new = worker(store), worker(store), worker(store)
+    tickets = [
+        lease(store, f"place {number}", owner, dataset="queue:loads") for number, owner in ((2, early), (1, late))
+    ]
+    for owner, ticket in ((new, None), (late, tickets[1].number)):
+        with pytest.raises(LeaseHeldError):
+            place(store, owner, ticket=ticket)
+    assert place(store, early, ticket=tickets[0].number).slice_id == "run 1"
+    store.leases.forget(early)
+    assert place(store, late, ticket=tickets[1].number).slice_id == "run 1"
+
+
+def test_a_lease_on_all_places_and_one_on_any_of_them_exclude_each_other(store: Store) -> None:
+    me, other = worker(store), worker(store)
+    grant = place(store, me)
+    with pytest.raises(LeaseHeldError):
+        store.leases.acquire_place("pipeline:loads", ["*"], owner_id=other, run_id=None, now=NOW)
+    store.leases.release(grant.dataset, grant.slice_id, grant.number)
+    store.leases.acquire_place("pipeline:loads", ["*"], owner_id=other, run_id=None, now=NOW)
+    with pytest.raises(LeaseHeldError):
+        place(store, me)

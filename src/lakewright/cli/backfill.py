@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from lakewright.cli.commands import DryRun, Parallel, Select, Wait, flag
+from lakewright.cli.commands import DryRun, Parallel, Param, Select, Wait, flag
 from lakewright.cli.opening import open_project
-from lakewright.cli.plan import show_plan
+from lakewright.cli.plan import forecast_of, show_plan
 from lakewright.cli.screen import Screen
+from lakewright.model.parameters import parse_parameters
 
 __all__ = ["backfill"]
 
@@ -27,6 +28,7 @@ def backfill(
     outdated: Annotated[bool, flag("--outdated", help="Make what was made by older code or options.")] = False,
     wait: Wait = 0.0,
     parallel: Parallel = None,
+    param: Param = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, flag("--yes", help="For scripts; a backfill destroys nothing, so it never asks.")] = False,
 ) -> None:
@@ -34,11 +36,16 @@ def backfill(
 
     Shows first what will be made. Held late rows are taken in. Exit codes are those of `run`.
     """
+    parameters = parse_parameters(param or ())
     with open_project(screen) as project:
-        names, wish = project.backfill_wish(start, end, select=select or (), sources=sources, outdated=outdated)
+        names, wish = project.backfill_wish(
+            start, end, select=select or (), sources=sources, outdated=outdated, parameters=parameters
+        )
         if dry_run or not (screen.as_json or screen.quiet):
             command = "the same without --dry-run" if dry_run else None
-            show_plan(screen, project.plan_backfill(names, wish), project.graph, command=command)
+            found = project.plan_backfill(names, wish)
+            forecast = forecast_of(project, found, parallel=parallel)
+            show_plan(screen, found, project.graph, command=command, forecast=forecast)
         if dry_run:
             return
         from lakewright.cli.run_progress import follow
@@ -54,5 +61,6 @@ def backfill(
                 listener=listener,
                 parallel=parallel,
                 wait_seconds=wait,
+                parameters=parameters,
             )
         report(screen, summary, project.graph)

@@ -21,6 +21,7 @@ __all__ = [
     "Folder",
     "NoColor",
     "Parallel",
+    "Param",
     "Quiet",
     "Select",
     "Wait",
@@ -68,6 +69,14 @@ At = Annotated[
 Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for another run to end.")]
 Parallel = Annotated[int | None, typer.Option("--parallel", metavar="N", min=1, help="Slices made side by side.")]
 DryRun = Annotated[bool, flag("--dry-run", help="Show what would be made, and change nothing.")]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="NAME=VALUE",
+        help="A parameter that the pipeline declares: output_type=delta. May be repeated.",
+    ),
+]
 Yes = Annotated[bool, flag("--yes", "-y", help="Do not ask.")]
 
 _COMMON: dict[str, Any] = {"as_json": AsJson, "quiet": Quiet, "no_color": NoColor, "debug": Debug}
@@ -87,16 +96,18 @@ COMMANDS = {
     "init": Entry("init", "init", "lakewright init shop", in_project=False),
     "demo": Entry("demo", "demo", "lakewright demo --visits 100000", in_project=False),
     "doctor": Entry("doctor", "doctor", "lakewright doctor --deep"),
-    "plan": Entry("plan", "plan", "lakewright plan --select +daily_revenue"),
+    "plan": Entry("plan", "plan", "lakewright plan --select +daily_revenue --graph"),
     "run": Entry("run", "run", "lakewright run --select clean_orders+ --at 2026-01-08"),
     "retry": Entry("run", "retry", "lakewright retry"),
     "backfill": Entry("backfill", "backfill", "lakewright backfill --from 2026-01-05 --to 2026-01-12 --dry-run"),
     "listen": Entry("listen", "listen", "lakewright listen devices --once"),
     "up": Entry("up", "up", "lakewright up --workers 2"),
     "schedules": Entry("schedules", "schedules", "lakewright schedules --json"),
+    "consumers": Entry("consumers", "consumers", "lakewright consumers clean_orders --json"),
     "pause": Entry("pause", "pause", 'lakewright pause orders --because "the shop moves house"'),
     "resume": Entry("pause", "resume", "lakewright resume orders"),
     "work": Entry("work", "work", "lakewright work orders --time 2026-01-06T00:00"),
+    "export airflow": Entry("export", "airflow", "lakewright export airflow --to ~/airflow/dags --target prod"),
     "stream show": Entry("stream", "show", "lakewright stream show raw_visits --json"),
     "stream rewind": Entry("stream", "rewind", 'lakewright stream rewind raw_visits --by "1 hour" --dry-run'),
     "stream move": Entry("stream", "move", "lakewright stream move raw_visits --to /mnt/shared/checkpoints"),

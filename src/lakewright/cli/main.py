@@ -79,6 +79,7 @@ spark = typer.Typer(cls=Commands)
 stream = typer.Typer(cls=Commands)
 triggers = typer.Typer(cls=Commands)
 letters = typer.Typer(cls=Commands)
+export = typer.Typer(cls=Commands)
 
 
 def _version(asked: bool) -> None:
@@ -134,6 +135,12 @@ def look_after_letters() -> None:
     """Show the records that were set aside, correct or replay them, and close those that nobody will."""
 
 
+@export.callback()
+def hand_over() -> None:
+    """Write the project's pipelines for another orchestrator."""
+
+
+app.add_typer(export, name="export", epilog="Example: lakewright export airflow --to ~/airflow/dags")
 app.add_typer(stream, name="stream", epilog="Example: lakewright stream show")
 app.add_typer(triggers, name="triggers", epilog="Example: lakewright triggers list")
 app.add_typer(letters, name="dead-letters", epilog="Example: lakewright dead-letters list")

@@ -34,7 +34,7 @@ def declared_pipelines(screen: Screen) -> list[Pipeline]:
 
     settings = settings_of(screen)
     with redirect_stdout(sys.stderr):
-        return load_pipelines(settings.folder, settings.pipelines)
+        return load_pipelines(settings.folder, settings.pipelines, pools=settings.pools)
 
 
 def settings_of(screen: Screen) -> Settings:

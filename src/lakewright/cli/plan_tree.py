@@ -13,11 +13,13 @@ from lakewright.pipelines.decide import DatasetPlan, SliceState
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.planning import Plan
+from lakewright.pipelines.rules import rules_in_words
 
 __all__ = ["plan_tree", "state_lines"]
 
 _FOLD_ABOVE = 8
-_STYLES = {"held": "yellow", "waiting": "dim", "outdated": "yellow", "refused": "bold red", "late": "magenta"}
+_STYLES = {"held": "yellow", "waiting": "dim", "outdated": "yellow", "refused": "bold red", "late": "magenta",
+           "skipped": "dim", "partial": "yellow", "unmet": "bold red"}  # fmt: skip
 
 
 def plan_tree(plan: Plan, graph: Graph) -> Tree:
@@ -73,7 +75,8 @@ def _folded(states: Sequence[SliceState]) -> Iterator[str]:
 
 
 def _status(state: SliceState) -> str:
-    return state.status if state.make or state.status == "waiting" else f"{state.status} (not made now)"
+    plain = state.make or state.status in ("waiting", "skipped", "partial")
+    return state.status if plain else f"{state.status} (not made now)"
 
 
 def _label(one: DatasetPlan, parent: str | None, plan: Plan) -> Text:
@@ -86,6 +89,8 @@ def _label(one: DatasetPlan, parent: str | None, plan: Plan) -> Text:
         also = "also reads" if parent is not None else "reads"
         told = [f"{name} from {plan.read_from[name]}" if name in plan.read_from else name for name in others]
         label.append(f"  ({also} {', '.join(told)})", style="not bold dim")
+    for rule in rules_in_words(dataset):
+        label.append(f"  [{rule}]", style="not bold yellow")
     return label
 
 

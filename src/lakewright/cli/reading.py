@@ -22,12 +22,14 @@ __all__ = ["refuse_writes", "show", "sql"]
 
 _READS = ("SELECT", "WITH", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "VALUES")
 _WRITES = re.compile(r"\b(INSERT|MERGE|UPDATE|DELETE)\b", re.IGNORECASE)
-_VIEWS = ("dead_letters", "late_rows")
+_VIEWS = ("dead_letters", "late_rows", "completeness")
 
 
 def show(
     screen: Screen,
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset, or dead_letters, or late_rows.")],
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="A dataset, or dead_letters, late_rows, completeness.")
+    ],
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many rows.")] = 20,
     form: FormatOption = None,
 ) -> None:
@@ -44,7 +46,10 @@ def show(
 def sql(
     screen: Screen,
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A query over datasets by name, and dead_letters and late_rows.")
+        str,
+        typer.Argument(
+            metavar="QUERY", help="A query over datasets, dead_letters, late_rows and completeness by name."
+        ),
     ],
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many rows.")] = 100,
     form: FormatOption = None,

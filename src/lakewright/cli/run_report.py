@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,12 @@ __all__ = ["closing_line", "report", "summary_as_json"]
 _UNKNOWN, _NOT_APPLICABLE = "?", "-"
 
 
-def report(screen: Screen, summary: RunSummary, graph: Graph) -> None:
-    """Show the summary and end with its exit code."""
+def report(
+    screen: Screen, summary: RunSummary, graph: Graph, *, made: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """Show the summary and end with its exit code; ``made`` is what all attempts of an orchestrator's run have made."""
     if screen.as_json:
-        screen.show_json(summary_as_json(summary))
+        screen.show_json(summary_as_json(summary) | ({} if made is None else {"made": made}))
         raise typer.Exit(summary.exit_code)
     if summary.made and not screen.quiet:
         table = made_table(summary.made, graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakewright.cli.opening import declared_pipelines, open_existing_store
+from lakewright.cli.opening import declared_pipelines, open_existing_store, settings_of
 from lakewright.cli.screen import Screen
 from lakewright.cli.tables import plain_table
 from lakewright.model.schedules import next_time
@@ -24,13 +24,18 @@ def schedules(screen: Screen) -> None:
     All times are UTC. Starts no Spark and changes nothing.
     """
     from lakewright.pipelines.schedule_facts import gather
+    from lakewright.pipelines.scheduler_links import held_back
     from lakewright.pipelines.scheduling import Facts, decide
     from lakewright.pipelines.timetables import timetables_of
 
-    tables, now = timetables_of(declared_pipelines(screen)), utc_now()
+    settings, now = settings_of(screen), utc_now()
+    tables = timetables_of(declared_pipelines(screen), pools=settings.pools, folder=settings.folder)
     with open_existing_store(screen) as store:
         facts = Facts() if store is None else gather(store, tables, now)
-    found = [_as_json(table, facts, decide(table, facts, now), now) for table in tables]
+        decisions = [decide(table, facts, now) for table in tables]
+        if store is not None:
+            decisions = [held_back(table, one, store, now) for table, one in zip(tables, decisions, strict=True)]
+    found = [_as_json(table, facts, one, now) for table, one in zip(tables, decisions, strict=True)]
     if screen.as_json:
         screen.show_json({"schedules": found, "error": None})
         return
@@ -57,6 +62,8 @@ def _cells(found: dict[str, Any], table: Timetable) -> list[str]:
     due = found["due"]
     first = "-" if not due else _minute(due[0]) + (f" and {len(due) - 1} more" if len(due) > 1 else "")
     note = found["waits"] or ("paused" if found["paused"] else "")
+    if table.pool is not None:
+        note = f"{note}; " * bool(note) + f"pool {table.pool}, {table.slots} at once"
     if table.triggers:
         note = f"{note}; " * bool(note) + f"triggers: {', '.join(table.triggers)}"
     policy = table.catch_up if table.schedule else "-"

@@ -14,7 +14,7 @@ from lakewright.model.times import utc_now
 
 if TYPE_CHECKING:
     from lakewright.pipelines.status import Status
-    from lakewright.store import RunRecord
+    from lakewright.store import HeldLease, RunRecord
 
 __all__ = ["status"]
 
@@ -83,16 +83,15 @@ def _show(screen: Screen, found: Status) -> None:
     )
     if found.runs:
         screen.show("")
-        columns = ["run", "pipeline", "why", "state", "began", "seconds", "error"]
-        screen.show(plain_table(columns, [_run_cells(run) for run in found.runs], right=["seconds"]))
+        columns = ["run", "pipeline", "why", "state", "began", "waited", "seconds", "error"]
+        screen.show(plain_table(columns, [_run_cells(run) for run in found.runs], right=["waited", "seconds"]))
     for pause in found.paused:
         because = f" ({pause.because})" if pause.because else ""
         screen.say(
             f"{pause.pipeline} is paused since {_moment(pause.since)}{because}; `lakewright resume` lets it go on."
         )
     for lease in found.leases:
-        word = "works on" if lease.alive else "is gone and has left a lease on"
-        screen.say(f"{lease.owner or 'An unknown process'} {word} {lease.dataset} {lease.slice_id}".rstrip(" *") + ".")
+        screen.say(f"{lease.owner or 'An unknown process'} {_doing(lease)}.")
     for step in found.open_steps:
         screen.warn(f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it.")
     for finding in found.findings:
@@ -100,11 +99,21 @@ def _show(screen: Screen, found: Status) -> None:
         screen.warn(f"{where}: {finding.message}" + (f" {finding.cure}" if finding.cure else ""))
 
 
+def _doing(lease: HeldLease) -> str:
+    what = f"{lease.dataset} {lease.slice_id}".removesuffix(" *")
+    if not lease.alive:
+        return f"is gone and has left a lease on {what}"
+    if lease.dataset.startswith("queue:"):
+        return f"waits for {lease.dataset.removeprefix('queue:')}"
+    return f"works on {what}"
+
+
 def _run_cells(run: RunRecord) -> list[str]:
     seconds = "" if run.ended_at is None else f"{(run.ended_at - run.started_at).total_seconds():.1f}"
     error = (run.error or "").partition("\n")[0]
     shown = error if len(error) <= 80 else f"{error[:79]}…"
-    return [run.run_id, run.pipeline, run.reason, run.state, _moment(run.started_at), seconds, shown]
+    waited = "" if run.queued_seconds is None else f"{run.queued_seconds:.1f}"
+    return [run.run_id, run.pipeline, run.reason, run.state, _moment(run.started_at), waited, seconds, shown]
 
 
 def _moment(at: datetime | None) -> str:
@@ -114,7 +123,9 @@ def _moment(at: datetime | None) -> str:
 def _as_json(found: Status) -> dict[str, Any]:
     return {
         "datasets": [asdict(one) for one in found.datasets],
-        "runs": [{**asdict(run), "options": dict(run.options)} for run in found.runs],
+        "runs": [
+            {**asdict(run), "options": dict(run.options), "queued_seconds": run.queued_seconds} for run in found.runs
+        ],
         "leases": [asdict(lease) for lease in found.leases],
         "open_steps": [asdict(step) for step in found.open_steps],
         "findings": [asdict(finding) for finding in found.findings],

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakewright.cli.commands import Parallel
+from lakewright.cli.commands import Parallel, flag
 from lakewright.cli.failures import describe
-from lakewright.cli.opening import open_project
+from lakewright.cli.opening import declared_pipelines, open_existing_store, open_project
 from lakewright.cli.screen import Screen
-from lakewright.errors import ConfigurationError, InputError, LeaseHeldError
-from lakewright.model.times import parse_time
+from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, UnknownNameError
+from lakewright.model.times import parse_time, utc_now
 
 if TYPE_CHECKING:
     from lakewright.pipelines.progress import RunSummary
@@ -35,6 +35,16 @@ def work(
             "--seen", metavar="DATASET=VERSION", help="A version of its upstream that is new. May be repeated."
         ),
     ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="When the first time could have been run.")
+    ] = None,
+    backfill: Annotated[
+        str | None,
+        typer.Option("--backfill", metavar="RUN", help="Repeat this backfill of the pipeline that it follows."),
+    ] = None,
+    declined: Annotated[
+        bool, flag("--decline", help="With --backfill: leave everything as it is, and ask no more.")
+    ] = False,
     event: Annotated[str | None, typer.Option("--event", metavar="ID", help="Run for this event, not a time.")] = None,
     trigger: Annotated[str | None, typer.Option("--trigger", metavar="NAME", help="The trigger of the event.")] = None,
     parallel: Parallel = None,
@@ -48,15 +58,24 @@ def work(
     """
     from lakewright.pipelines.launching import BUSY
 
-    if (event is None) == (not times):
-        raise ConfigurationError("It works for times or for an event: give --time, or --event with --trigger.")
+    if sum((event is not None, bool(times), backfill is not None)) != 1:
+        raise ConfigurationError(
+            "It works for times, an event or a backfill: give --time, --event with --trigger, or --backfill."
+        )
+    if declined:
+        _decline(screen, pipeline, backfill)
+        return
     try:
         with open_project(screen) as project:
             if event is not None:
                 _for_event(screen, project, pipeline, event, trigger)
                 return
-            due = [parse_time(text) for text in times or ()]
-            made = _for_times(screen, project, pipeline, due, _versions(seen), parallel)
+            if backfill is not None:
+                made = _for_backfill(screen, project, pipeline, backfill, parallel)
+            else:
+                due = [parse_time(text) for text in times or ()]
+                first = None if since is None else parse_time(since)
+                made = _for_times(screen, project, pipeline, due, _versions(seen), first, parallel)
     except LeaseHeldError as error:
         if screen.as_json:
             screen.show_json({"error": describe(error).as_json()})
@@ -72,13 +91,40 @@ def _for_times(
     pipeline: str,
     times: Sequence[datetime],
     seen: Mapping[str, int] | None,
+    since: datetime | None,
     parallel: int | None,
 ) -> list[RunSummary]:
     from lakewright.cli.run_progress import follow
     from lakewright.pipelines.schedule import make_times
 
     with follow(screen) as listener:
-        return make_times(project, pipeline, times, seen=seen, listener=listener, parallel=parallel)
+        return make_times(project, pipeline, times, seen=seen, since=since, listener=listener, parallel=parallel)
+
+
+def _for_backfill(
+    screen: Screen, project: Project, pipeline: str, run_id: str, parallel: int | None
+) -> list[RunSummary]:
+    from lakewright.cli.run_progress import follow
+    from lakewright.pipelines.schedule import follow_backfill
+
+    with follow(screen) as listener:
+        return follow_backfill(project, pipeline, run_id, listener=listener, parallel=parallel)
+
+
+def _decline(screen: Screen, pipeline: str, run_id: str | None) -> None:
+    from lakewright.pipelines.scheduler_links import decline
+
+    if run_id is None:
+        raise ConfigurationError("--decline needs to know which backfill: --backfill RUN.")
+    known = [one.name for one in declared_pipelines(screen)]
+    if pipeline not in known:
+        raise UnknownNameError("pipeline", pipeline, known)
+    with open_existing_store(screen) as store:
+        done = store is not None and decline(store, pipeline, run_id, utc_now())
+    if screen.as_json:
+        screen.show_json({"runs": [], "declined": done, "error": None})
+    else:
+        screen.say(f"{pipeline} leaves the backfill {run_id} alone." if done else "It was answered before.")
 
 
 def _for_event(screen: Screen, project: Project, pipeline: str, event_id: str, trigger: str | None) -> None:

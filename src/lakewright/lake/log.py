@@ -92,6 +92,19 @@ class DeltaLog:
         declared = self._metadata()
         return None if declared is None else StructType.fromJson(json.loads(declared["schemaString"]))
 
+    def schema_at(self, version: int) -> StructType | None:
+        """The columns as they were declared at a version; None where the files at hand do not tell."""
+        from pyspark.sql.types import StructType
+
+        oldest = self.earliest()
+        if self._folder is None or oldest is None:
+            return None
+        for at in range(version, oldest - 1, -1):
+            found = next((line for line in self._lines(at) if line.startswith('{"metaData"')), None)
+            if found is not None:
+                return StructType.fromJson(json.loads(json.loads(found)["metaData"]["schemaString"]))
+        return None
+
     def properties(self) -> dict[str, str]:
         """The table's properties as they are declared now, as far as the files at hand tell."""
         declared = self._metadata()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from lakewright.model.arrivals import JsonValue
+from lakewright.model.completeness import Completeness
 from lakewright.model.receipts import Filtered, ReceiptKind
 
 __all__ = ["RESTORE_PART", "Identity", "app_id"]
@@ -71,6 +72,11 @@ class Identity:
         """Of a copy that was proven before it was committed: what both sides have in common."""
         found = self.details.get("proof")
         return found if isinstance(found, str) else None
+
+    @property
+    def completeness(self) -> Completeness | None:
+        """Of which of its parts the slice was made, where it may lack some."""
+        return Completeness.from_told(self.details.get("completeness"))
 
     def as_part(self, part: str, kind: ReceiptKind | None = None) -> Identity:
         """The same attempt, writing another table."""

@@ -10,7 +10,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-__all__ = ["STALING_KINDS", "Change", "Commit", "Counters", "Filtered", "Receipt", "ReceiptKind", "ReceiptState"]
+from lakewright.model.completeness import Completeness
+
+__all__ = [
+    "NO_TABLE",
+    "STALING_KINDS",
+    "Change",
+    "Commit",
+    "Counters",
+    "Filtered",
+    "Receipt",
+    "ReceiptKind",
+    "ReceiptState",
+]
+
+NO_TABLE = -2
+"""The version of an input that had no table when a slice was made without it: whatever comes there is newer."""
 
 ReceiptKind = Literal["data", "maintenance", "schema", "restore", "erase", "rewind", "fence", "foreign"]
 ReceiptState = Literal["live", "superseded", "rolled back"]
@@ -117,6 +132,8 @@ class Counters:
     filtered: Filtered | None = None
     joined: Mapping[str, int] = field(default_factory=dict)
     """Of a join of two streams: ``pairs``, and rows of either side that were released ``unmatched``."""
+    completeness: Completeness | None = None
+    """Of a slice that may be made of some of its parts: which of them it was made of."""
 
     @property
     def rejected_rows(self) -> int:
@@ -125,6 +142,11 @@ class Counters:
     @property
     def filtered_rows(self) -> int:
         return 0 if self.filtered is None else self.filtered.rows or 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether parts of the slice were missing when it was made."""
+        return self.completeness is not None and not self.completeness.is_complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -12,7 +13,7 @@ from lakewright.model.triggers import Event
 __all__ = ["Reason", "Run", "RunState", "StepState"]
 
 Reason = Literal["scheduled", "manual", "backfill", "late", "replay", "trigger"]
-RunState = Literal["running", "ok", "failed", "refused", "interrupted", "lost"]
+RunState = Literal["running", "ok", "failed", "refused", "interrupted", "lost", "skipped"]
 StepState = Literal["open", "ok", "recovered", "failed", "refused", "skipped", "interrupted", "lost"]
 
 
@@ -29,3 +30,5 @@ class Run:
     """The event time of the slice being made, where it has one."""
     event: Event | None = field(default=None)
     """What started it, where its reason is ``trigger`` or ``replay``."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What it was told by name, or the defaults: ``run.parameters["output_type"]``."""

@@ -24,9 +24,10 @@ def cascade(graph: Graph, plans: Sequence[DatasetPlan]) -> list[DatasetPlan]:
         states = {state.slice.id: state for state in plan.states}
         for given in plan.dataset.inputs:
             above = found.get(graph.owners.get(given.dataset, given.dataset))
-            if above is None or _stops(above) or not isinstance(graph.reference(plan.dataset, given), SameSlice):
+            stops = above is not None and _stops(above) and plan.dataset.fan_in is None
+            if above is None or stops or not isinstance(graph.reference(plan.dataset, given), SameSlice):
                 continue
-            for upper in above.to_make:
+            for upper in (state for state in above.to_make if state.status not in ("refused", "overdue", "unmet")):
                 for follower in _followers(plan, upper):
                     states.setdefault(follower.slice.id, follower)
         ordered = tuple(sorted(states.values(), key=lambda state: state.slice))

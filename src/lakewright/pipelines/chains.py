@@ -14,7 +14,7 @@ __all__ = ["behind_earlier", "chained"]
 
 def chained(states: dict[str, SliceState], live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
     """A slice that reads its predecessor is made again with it, on to the newest."""
-    making = [s.slice for s in states.values() if s.make and s.status not in ("refused", "overdue", "held")]
+    making = [s.slice for s in states.values() if s.make and s.status not in ("refused", "overdue", "held", "unmet")]
     if not making:
         return states
     first = min(making)

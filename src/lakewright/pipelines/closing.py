@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from lakewright.model.references import Lookback, SameSlice
 from lakewright.model.slices import ANY_CELL, Slice, event_slice
 from lakewright.model.times import GRIDS, Grid, cell_interval, cell_of, cells_between, coarsened, finest
 from lakewright.pipelines.definitions import Dataset
@@ -19,7 +18,7 @@ from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.states import SliceState, Status
 from lakewright.store import Head, LiveSlice, Store
 
-__all__ = ["WIDTH", "Closing", "Horizon", "cap_overdue"]
+__all__ = ["WIDTH", "Closing", "Horizon", "cap_overdue", "skipped_slices"]
 
 WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "week": 8, "month": 7}
 """How many characters a cell of a grid has: by it the store tells how cells of different grids meet."""
@@ -68,19 +67,19 @@ class Closing:
         horizon = self.horizon(dataset, run_time)
         unmade = self.unmade(dataset, run_time, heads)
         states: dict[str, SliceState] = {}
-        for name in self._driving(dataset):
+        for name in self._graph.driving(dataset):
             for cell in self.missing(dataset, name) if name in heads else ():
                 states.setdefault(cell, _first_time(dataset, cell, name, horizon, unmade.get(cell, ())))
         if dataset.expect_within is not None:
             for cell in self.lacking(dataset, run_time, live, heads):
-                states.setdefault(cell, self._expected(dataset, cell, run_time, heads))
+                states.setdefault(cell, self.expected(dataset, cell, run_time, heads))
         return states
 
     def horizon(self, dataset: Dataset, run_time: datetime) -> Horizon:
         """The run time, or with ``closes="watermark"`` the lowest watermark of the inputs that are not silent."""
         if dataset.closes == "schedule":
             return Horizon(run_time, dataset.wait)
-        speaking = [name for name in self._driving(dataset) if not self._is_silent(dataset, name, run_time)]
+        speaking = [name for name in self._graph.driving(dataset) if not self._is_silent(dataset, name, run_time)]
         if not speaking:
             return Horizon(run_time, dataset.wait)
         reached, behind = min((self._watermark(name) for name in speaking), key=lambda found: found[0])
@@ -104,19 +103,26 @@ class Closing:
         not, that their dataset expects and that lack rows.
         """
         found = dict[str, list[str]]()
-        for name in self._driving(dataset):
+        for name, part in self.unmade_parts(dataset, run_time, heads):
+            found.setdefault(coarsened(part, dataset.grid), []).append(f"{name} lacks {part}")
+        return found
+
+    def unmade_parts(
+        self, dataset: Dataset, run_time: datetime, heads: Mapping[str, Head], *, alike: bool = False
+    ) -> Iterator[tuple[str, str]]:
+        """The same as input and slice of it; with ``alike`` also of inputs on the dataset's own grid."""
+        for name in self._graph.driving(dataset):
             other = self._graph[name]
             if other.is_source or other.is_stream or finest(other.grid, dataset.grid) != other.grid:
                 continue
             parts = set[str]()
-            if other.grid != dataset.grid:
-                parts.update(cell for above in self._driving(other) for cell in self.missing(other, above))
+            if alike or other.grid != dataset.grid:
+                parts.update(cell for above in self._graph.driving(other) for cell in self.missing(other, above))
             if other.expect_within is not None:
                 live = self._store.receipts.live_slices(name)
                 parts.update(self.lacking(other, run_time, live, heads))
-            for part in sorted(parts):
-                found.setdefault(coarsened(part, dataset.grid), []).append(f"{name} lacks {part}")
-        return found
+            parts -= skipped_slices(self._store, other)
+            yield from ((name, part) for part in sorted(parts))
 
     def lacking(
         self, dataset: Dataset, run_time: datetime, live: Mapping[str, LiveSlice], heads: Mapping[str, Head]
@@ -139,7 +145,7 @@ class Closing:
             found = [cell for cell in found if self._store.receipts.first(dataset.name, cell) is None]
         return found
 
-    def _expected(self, dataset: Dataset, cell: str, run_time: datetime, heads: Mapping[str, Head]) -> SliceState:
+    def expected(self, dataset: Dataset, cell: str, run_time: datetime, heads: Mapping[str, Head]) -> SliceState:
         """A slice that lacks rows: it waits for them until its limit, and is overdue from then on."""
         assert dataset.expect_within is not None
         name, span = self._graph.expected_input(dataset), cell_interval(cell)
@@ -157,14 +163,6 @@ class Closing:
         reason = f"nothing has arrived in {name} for {_in_words(cell)}; it was expected by {by}"
         return SliceState(event_slice(cell), "overdue", reason, cure=f"{cure}.")
 
-    def _driving(self, dataset: Dataset) -> list[str]:
-        """The inputs that are cut as the dataset is: those that its slices wait for."""
-        return [
-            given.dataset
-            for given in dataset.inputs
-            if isinstance(self._graph.reference(dataset, given), SameSlice | Lookback)
-        ]
-
     def _watermark(self, name: str) -> tuple[datetime, str]:
         """How far an input is in event time, and that in words."""
         if self._graph[name].is_source or self._graph[name].is_stream:
@@ -173,7 +171,8 @@ class Closing:
                 return _NEVER, f"nothing has arrived in {name} yet"
             # Somewhere in this cell lies the greatest event time: only its start has surely been reached.
             return cell_interval(seen).start, f"{name} has seen event times up to {seen}"
-        made = max(self._store.receipts.live_slices(name), default=None)
+        there = {*self._store.receipts.live_slices(name), *skipped_slices(self._store, self._graph[name])}
+        made = max(there, default=None)
         if made is None:
             return _NEVER, f"nothing of {name} is made yet"
         # A slice was closed when it was made: it counts to its end, and the one below need not wait for the next.
@@ -204,7 +203,7 @@ class Closing:
         """The sources and streams whose arrivals reach an input slice by slice."""
         if self._graph[name].is_source or self._graph[name].is_stream:
             return {name}
-        return {source for above in self._driving(self._graph[name]) for source in self._sources(above)}
+        return {source for above in self._graph.driving(self._graph[name]) for source in self._sources(above)}
 
 
 def _first_time(dataset: Dataset, cell: str, input_name: str, horizon: Horizon, unmade: Sequence[str]) -> SliceState:
@@ -215,6 +214,15 @@ def _first_time(dataset: Dataset, cell: str, input_name: str, horizon: Horizon, 
         return SliceState(event_slice(cell), "waiting", f"not whole yet: {unmade[0]}{more}", make=False)
     status: Status = "due" if cell in horizon.newest(dataset.grid) else "missing"
     return SliceState(event_slice(cell), status, f"{input_name} has rows for it and it was never made")
+
+
+def skipped_slices(store: Store, dataset: Dataset) -> set[str]:
+    """The slices of a branch that another branch makes: nobody waits for them."""
+    if dataset.choice is None:
+        return set()
+    told = store.steps.left_out(dataset.name)
+    skipped = {slice_id for slice_id, reason in told.items() if reason.startswith("skipped:")}
+    return skipped - store.receipts.live_slices(dataset.name).keys()
 
 
 def cap_overdue(states: dict[str, SliceState]) -> dict[str, SliceState]:

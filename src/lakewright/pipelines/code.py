@@ -34,6 +34,8 @@ def code_hash(dataset: Dataset, *, original: Dataset | None = None) -> str:
         parts.append(f"replica={_text(dataset.replica)}:{_text(None if original is None else original.contract)}")
     if dataset.sessions is not None:
         parts.append(f"sessions={_text(dataset.sessions)}")
+    if dataset.fan_in is not None:  # by which rule a slice is made does not change its rows
+        parts.append(f"fan_in={dataset.fan_in.flag}:{dataset.fan_in.publish}")
     if dataset.into is not None:
         parts.append(f"into={_text(dataset.into)}")
     if dataset.wrap is not None:  # a new release alone changes no row

@@ -18,9 +18,11 @@ from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of, cells_between, parse_duration
 from lakewright.pipelines.chains import behind_earlier, chained
+from lakewright.pipelines.choosing import Chooser, Schemas
 from lakewright.pipelines.closing import WIDTH, Closing, cap_overdue
 from lakewright.pipelines.corrected import Corrected
 from lakewright.pipelines.definitions import Dataset, Slicing
+from lakewright.pipelines.fan_in import FanIns
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
 from lakewright.pipelines.session_slices import running_out
@@ -36,11 +38,13 @@ _NEWEST = 2**62
 class Decider:
     """Answers for one graph against one store."""
 
-    def __init__(self, graph: Graph, store: Store, codes: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph, store: Store, codes: Mapping[str, str], schemas: Schemas | None = None) -> None:
         self._graph = graph
         self._store = store
         self._codes = codes
         self._closing = Closing(graph, store)
+        self._fan_ins = FanIns(graph, store, self._closing)
+        self._chooser = Chooser(graph, store, schemas)
         self._corrected = Corrected(graph, store, self._closing)
 
     def decide(self, name: str, wish: Wish) -> DatasetPlan:
@@ -78,6 +82,10 @@ class Decider:
             states = behind_earlier(dataset, states, live, self._restored_at(name, heads))
         if dataset.chained or getattr(dataset.writer, "restores", False):
             states = chained(states, live)
+        if dataset.choice is not None:
+            states = self._chooser.judged(dataset, states, live, wish)
+        if dataset.fan_in is not None:
+            states = self._fan_ins.judged(dataset, states)
         states = in_turns(dataset, cap_overdue(states), self._current(dataset, wish))
         if getattr(dataset.into, "resends", False):
             states = {
@@ -100,7 +108,10 @@ class Decider:
         self, dataset: Dataset, live: Mapping[str, LiveSlice], wish: Wish, heads: Heads
     ) -> dict[str, SliceState]:
         held = self._store.receipts.held(dataset.name) if live else {}
-        states = self._closing.never_made(dataset, live, wish.run_time, heads)
+        if dataset.fan_in is not None:
+            states = self._fan_ins.never_made(dataset, live, wish, heads)
+        else:
+            states = self._closing.never_made(dataset, live, wish.run_time, heads)
         for slice_id, made in live.items():
             if elsewhere := [name for name, version in made.inputs.items() if version == ELSEWHERE]:
                 reason = f"{elsewhere[0]} was read from another lake when it was made"
@@ -116,6 +127,8 @@ class Decider:
             elif isinstance(reference, AsOf):
                 for slice_id, reason, now in self._stale_as_of(dataset, given.dataset, live, heads):
                     states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+        for state in self._fan_ins.gained(dataset, live) if dataset.fan_in is not None else ():
+            states.setdefault(state.slice.id, state)
         closing, run_time = self._closing, wish.run_time
         states |= running_out(dataset, states, live, run_time, heads, store=self._store, closing=closing)
         current = self._current(dataset, wish)
@@ -232,7 +245,9 @@ class Decider:
     def _whole(self, dataset: Dataset, live: Mapping[str, LiveSlice], heads: Heads) -> dict[str, SliceState]:
         names = [i.dataset for i in dataset.inputs if isinstance(self._graph.reference(dataset, i), SameSlice)]
         if WHOLE.id not in live:
-            ready = all(name in heads for name in names)
+            # A branch of a choice may never have made anything: whoever reads it is made of the others.
+            needed = [name for name in names if not self._is_branch(name)]
+            ready = all(name in heads for name in needed) and (not names or any(name in heads for name in names))
             withdrawn = dataset.name in heads and all(
                 self._settled(dataset.name, name, heads) >= heads[name].version for name in names if name in heads
             )
@@ -245,6 +260,10 @@ class Decider:
                 return {WHOLE.id: SliceState(WHOLE, "stale", f"{name} was changed since version {then}")}
         return {}
 
+    def _is_branch(self, name: str) -> bool:
+        dataset = self._graph.datasets.get(name)
+        return dataset is not None and dataset.choice is not None
+
     def _wished(
         self,
         dataset: Dataset,
@@ -253,7 +272,8 @@ class Decider:
         live: Mapping[str, LiveSlice],
         wish: Wish,
     ) -> dict[str, SliceState]:
-        for slice_id in wish.again.get(dataset.name, ()):
+        made = wish.made.get(dataset.name, frozenset())
+        for slice_id in wish.again.get(dataset.name, frozenset()) - made:
             if states.get(slice_id, _OVER).status != "waiting":
                 states[slice_id] = SliceState(Slice.parse(slice_id), "again", "asked for: again")
         if wish.backfill is None or dataset.is_source:
@@ -262,7 +282,7 @@ class Decider:
             f"{at:%Y-%m-%d %H:%M}".removesuffix(" 00:00") for at in (wish.backfill.start, wish.backfill.end)
         )
         if slicing.kind == "event":
-            for slice_id in {*live, *states}:
+            for slice_id in {*live, *states} - made:
                 found, status = Slice.parse(slice_id), states.get(slice_id, _OVER).status
                 if found.interval.overlaps(wish.backfill) and status != "waiting":
                     empty = "; nothing has arrived for it, so it is made empty" if status == "overdue" else ""
@@ -270,7 +290,7 @@ class Decider:
                 elif status == "overdue":
                     # A backfill answers for what it was asked for: it does not fail for the rest.
                     states[slice_id] = replace(states[slice_id], make=False)
-        elif slicing.kind == "whole" and WHOLE.id in live:
+        elif slicing.kind == "whole" and WHOLE.id in live and WHOLE.id not in made:
             states[WHOLE.id] = SliceState(WHOLE, "backfill", f"asked for: {span}")
         return states
 

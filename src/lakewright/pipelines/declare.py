@@ -16,12 +16,17 @@ from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.contracts import Contract
 from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import ChecksTimeout, Destination
+from lakewright.model.parameters import Parameter, as_parameter
 from lakewright.model.policies import LatePolicy
 from lakewright.model.protocols import Guard, Load, Replicator, Source, StreamJoin, Writer
 from lakewright.model.references import Reference
 from lakewright.model.schedules import CatchUp, OnDatasets
 from lakewright.model.times import GRIDS, Grid, parse_time
+from lakewright.patterns.data_flow.concurrent_runner import ConcurrentRunner
+from lakewright.patterns.data_flow.exclusive_choice import ExclusiveChoice
+from lakewright.patterns.data_flow.isolated_sequencer import After, WhenReady
 from lakewright.patterns.data_flow.single_runner import SingleRunner
+from lakewright.patterns.data_flow.unaligned_fan_in import UnalignedFanIn
 from lakewright.patterns.data_value.metadata_decorator import MetadataDecorator
 from lakewright.patterns.data_value.sessions import Sessions
 from lakewright.patterns.data_value.wrapper import Wrapper
@@ -30,8 +35,10 @@ from lakewright.patterns.ingestion.external_trigger import ExternalTrigger
 from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
+from lakewright.pipelines.choice_options import as_branches
 from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
 from lakewright.pipelines.envelopes import check_envelopes
+from lakewright.pipelines.fan_in_options import bring_fan_in
 from lakewright.pipelines.joined_inputs import joined_input
 from lakewright.pipelines.maintenance_options import check_maintenance
 from lakewright.pipelines.marker_options import late_policy
@@ -47,7 +54,7 @@ from lakewright.pipelines.options import (
 from lakewright.pipelines.outside import check_destination
 from lakewright.pipelines.replicas import check_replica, copy_of_source, refuse_pointless
 from lakewright.pipelines.session_options import bring_sessions
-from lakewright.pipelines.timetables import checked_schedule
+from lakewright.pipelines.timetables import checked_schedule, checked_waits
 from lakewright.pipelines.trigger_options import checked_triggers
 
 if TYPE_CHECKING:
@@ -70,19 +77,21 @@ class Pipeline:
         self,
         name: str,
         *,
-        schedule: str | OnDatasets | None = "@daily",
+        schedule: str | OnDatasets | After | None = "@daily",
         timezone: str | None = None,
         catch_up: CatchUp = "all",
         start: str | date | datetime = NO_START,
         grid: Grid | None = None,
-        runs: SingleRunner | None = None,
+        runs: SingleRunner | ConcurrentRunner | None = None,
         triggers: Sequence[ExternalTrigger] = (),
+        waits_for: WhenReady | Sequence[WhenReady] = (),
+        parameters: Mapping[str, Parameter | Sequence[str]] | None = None,
         tags: Sequence[str] = (),
     ) -> None:
         place = _caller()
         try:
             _check_name("pipeline", name)
-            cron, on_datasets = checked_schedule(schedule, timezone, catch_up)
+            cron, on_datasets, after = checked_schedule(schedule, timezone, catch_up)
             if grid is not None and grid not in GRIDS:
                 raise ConfigurationError(f"grid is one of {', '.join(GRIDS)}, not '{grid}'.")
             self.settings = Settings(
@@ -96,6 +105,9 @@ class Pipeline:
                 runs=runs or SingleRunner(),
                 tags=tuple(tags),
                 triggers=checked_triggers(triggers),
+                after=after,
+                waits_for=checked_waits(waits_for, cron),
+                parameters={name: as_parameter(name, given) for name, given in (parameters or {}).items()},
             )
         except ConfigurationError as error:
             raise _placed(error, place) from None
@@ -201,6 +213,7 @@ class Pipeline:
         rows: RowsRule | None = None,
         outputs: Mapping[str, PrivateOutput] | None = None,
         sessions: Sessions | None = None,
+        fan_in: UnalignedFanIn | None = None,
         wrap: Wrapper | None = None,
         metadata: MetadataDecorator | None = None,
         contract: Contract | None = None,
@@ -214,6 +227,8 @@ class Pipeline:
         timeout: str | None = None,
         history: str | None = None,
         maintenance: Maintenance | None = None,
+        depends_on_past: bool | None = None,
+        shared_state: Sequence[str] = (),
         description: str | None = None,
     ) -> None:
         """Declare a step without a decorator, for datasets that a loop generates."""
@@ -240,6 +255,7 @@ class Pipeline:
             rows=rows,
             outputs=outputs,
             sessions=sessions,
+            fan_in=fan_in,
             wrap=wrap,
             metadata=metadata,
             contract=contract,
@@ -253,6 +269,8 @@ class Pipeline:
             timeout=timeout,
             history=history,
             maintenance=maintenance,
+            own_depends_on_past=depends_on_past,
+            shared_state=tuple(shared_state),
             description=description or _first_line(function.__doc__),
         )
 
@@ -273,6 +291,8 @@ class Pipeline:
         contract = options.get("contract")
         options["event_time"] = options.get("event_time") or (contract.event_time if contract else None)
         options["own_grid"] = options.pop("grid", None)
+        options["own_depends_on_past"] = options.pop("depends_on_past", None)
+        options["shared_state"] = tuple(options.pop("shared_state", ()))
         options.setdefault("layer", "gold")
         self._add(place, name=name, sql=query, inputs=_inputs(found, inputs or {}, guards or {}, place), **options)
 
@@ -317,6 +337,15 @@ class Pipeline:
             raise _placed(error, place) from None
         self._add(place, name=name, layer=layer, description=description or f"A copy of {shown}", **told)
 
+    def choose(self, name: str, choice: ExclusiveChoice) -> None:
+        """Let each slice be made by one of several datasets, declared before: its branches."""
+        place = _caller()
+        try:
+            _check_name("choice", name)
+            self.datasets[:] = as_branches(name, choice, self.datasets, self.settings)
+        except ConfigurationError as error:
+            raise _placed(error, place) from None
+
     def _add(self, place: Place, *, name: str, layer: str, **options: Any) -> None:
         try:
             _check_name("dataset", name)
@@ -335,6 +364,7 @@ class Pipeline:
         if not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
         check_envelopes(name, options)
+        bring_fan_in(name, layer, options)
         bring_sessions(name, layer, options)
         stream = check_mode(name, options)
         check_load(name, options)

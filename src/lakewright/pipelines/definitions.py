@@ -11,6 +11,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.model.contracts import Contract
 from lakewright.model.maintenance import Maintenance
 from lakewright.model.outside import Destination
+from lakewright.model.parameters import Parameter
 from lakewright.model.policies import LatePolicy, Repair
 from lakewright.model.protocols import Guard, LatenessGuard, Load, Replicator, Source, StreamGuard, StreamJoin, Writer
 from lakewright.model.references import Previous, Reference
@@ -21,7 +22,11 @@ from lakewright.model.times import Grid
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from lakewright.patterns.data_flow.concurrent_runner import ConcurrentRunner
+    from lakewright.patterns.data_flow.exclusive_choice import Branch
+    from lakewright.patterns.data_flow.isolated_sequencer import After, WhenReady
     from lakewright.patterns.data_flow.single_runner import SingleRunner
+    from lakewright.patterns.data_flow.unaligned_fan_in import UnalignedFanIn
     from lakewright.patterns.data_value.metadata_decorator import MetadataDecorator
     from lakewright.patterns.data_value.sessions import Sessions
     from lakewright.patterns.data_value.wrapper import Wrapper
@@ -94,7 +99,7 @@ class Settings:
     schedule: str | None
     start: datetime
     grid: Grid
-    runs: SingleRunner
+    runs: SingleRunner | ConcurrentRunner
     tags: tuple[str, ...] = ()
     triggers: tuple[ExternalTrigger, ...] = ()
     """The events that start it, beside its schedule."""
@@ -104,6 +109,12 @@ class Settings:
     """What becomes of times that nobody was there for."""
     on_datasets: OnDatasets | None = None
     """The datasets whose changes start it, where that is its schedule."""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    """What its runs may be told by name, with the values that are known."""
+    after: After | None = None
+    """The pipeline whose runs start it, where that is its schedule."""
+    waits_for: tuple[WhenReady, ...] = ()
+    """What must be ready before a time of its schedule is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +177,13 @@ class Dataset:
     """How its table is looked after, and that of its step's private outputs."""
     sessions: Sessions | None = None
     """What the visits that its step returns are built into."""
+    fan_in: UnalignedFanIn | None = None
+    """Of how many of its parts a slice may be made, and how that is told."""
+    choice: Branch | None = None
+    """The choice that it is a branch of: a slice of it is made, or of another branch."""
+    own_depends_on_past: bool | None = None
+    shared_state: tuple[str, ...] = ()
+    """What it uses that several runs at once would change."""
     own_start: datetime | None = None
     valid_from: str | None = None
     valid_to: str | None = None
@@ -219,6 +237,19 @@ class Dataset:
         """Whether it is a stream that keeps state across micro-batches: its guards, its sessions, or its join."""
         joins = any(given.join is not None for given in self.inputs)
         return self.is_stream and (joins or self.sessions is not None or self.has_guard(StreamGuard))
+
+    @property
+    def depends_on_past(self) -> bool:
+        """Whether a slice is made only when all earlier ones have succeeded: its own option, or its pipeline's."""
+        own = self.own_depends_on_past
+        return self.settings.runs.depends_on_past if own is None else own
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its slices must be made one at a time."""
+        apart = self.writer is None or self.writer.replaces_slice
+        by_turns = self.is_source and not (self.load is not None and self.load.apart)
+        return by_turns or not apart or self.chained or self.judged_in_order or self.depends_on_past
 
     @property
     def judged_in_order(self) -> bool:

@@ -15,7 +15,9 @@ from lakewright.model.policies import Revisit
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice, Whole
 from lakewright.model.times import Grid, finest
 from lakewright.patterns.error_management.static_late_data_integrator import stateful_needs_before
+from lakewright.pipelines.choice_options import check_choice
 from lakewright.pipelines.definitions import Dataset, Input, Slicing
+from lakewright.pipelines.fan_in_options import check_parts
 from lakewright.pipelines.guard_checks import check_guards
 from lakewright.pipelines.joined_inputs import check_join, refuse_join_at_rest
 from lakewright.pipelines.session_options import check_sessions
@@ -150,6 +152,10 @@ class Graph:
         same = (i.dataset for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice))
         return next(same, None)
 
+    def driving(self, dataset: Dataset) -> list[str]:
+        """The inputs that are cut as the dataset is: those that its slices wait for."""
+        return [i.dataset for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice | Lookback)]
+
     def cell_grid(self, name: str) -> Grid | None:
         """The grid of the event cells that a dataset's rows are kept by, or None where it has none."""
         dataset = self.datasets.get(name)
@@ -157,7 +163,8 @@ class Graph:
             return None
         if dataset.is_source or dataset.is_stream:
             users = [self.datasets[other] for other in self.downstream(name)]
-            return finest("day", *[d.grid for d in users if d.event_time is not None])
+            parts = [d.fan_in.parts for d in users if d.fan_in is not None and d.fan_in.parts is not None]
+            return finest("day", *[d.grid for d in users if d.event_time is not None], *parts)
         return dataset.grid
 
     def _slicing(self, dataset: Dataset) -> Slicing:
@@ -288,6 +295,8 @@ class Graph:
         try:
             check_guards(self, dataset)
             check_sessions(self, dataset)
+            check_parts(self, dataset)
+            check_choice(self, dataset)
         except ConfigurationError as error:
             raise self._complaint(dataset, error.message, hint=error.hint) from None
 
@@ -311,7 +320,7 @@ class Graph:
         if not isinstance(dataset.late, Revisit) or dataset.late.placement == "before":
             return
         apart = dataset.writer is None or dataset.writer.replaces_slice
-        if dataset.chained or dataset.settings.runs.depends_on_past or not apart:
+        if dataset.chained or dataset.depends_on_past or not apart:
             error = stateful_needs_before(dataset.name, dataset.late.placement)
             raise self._complaint(dataset, error.message, hint=error.hint)
 

@@ -159,6 +159,8 @@ def receipt_of(
         return plain
     if identity.proof is not None and plain.counters.proof is None:
         plain = replace(plain, counters=replace(plain.counters, proof=identity.proof))
+    if identity.completeness is not None:
+        plain = replace(plain, counters=replace(plain.counters, completeness=identity.completeness))
     return replace(
         plain,
         slice_id=identity.slice_id,

@@ -11,6 +11,7 @@ from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.lake.corrections import corrections_of
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import FilterTally, GuardContext, LatenessGuard, SideRows
+from lakewright.model.receipts import NO_TABLE
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
 from lakewright.model.slices import EVENT_COLUMN, WHOLE, Slice
 from lakewright.model.times import Interval, cell_of, parse_duration
@@ -62,6 +63,10 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     if shop.sample == 0:
         nothing = no_rows(attempt, given)
         return judged_input(attempt, given, reference, nothing, nothing.columns, None, None)
+    if _may_be_absent(attempt, given) and pin(shop.lake, shop.store, given.dataset) is None:
+        attempt.inputs[given.dataset] = NO_TABLE
+        nothing = _absent_rows(attempt, given)
+        return judged_input(attempt, given, reference, nothing, nothing.columns, 0, None)
     version = _version(attempt, given, reference)
     attempt.inputs[given.dataset] = version
     frame = shop.lake.read(given.dataset, version=version, system_columns=True)
@@ -89,6 +94,24 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
         return judged_input(attempt, given, reference, frame, columns, None, late)
     opened = judged_input(attempt, given, reference, frame, columns, rows + changed[0], late)
     return replace(opened, corrected=changed[1])
+
+
+def _may_be_absent(attempt: Attempt, given: Input) -> bool:
+    """Whether a slice may be made without an input: a part that is missing, or a branch that was never chosen."""
+    graph, dataset = attempt.shop.graph, attempt.dataset
+    other = graph.datasets.get(given.dataset)
+    is_part = dataset.fan_in is not None and given.dataset in graph.driving(dataset)
+    return is_part or (other is not None and other.choice is not None)
+
+
+def _absent_rows(attempt: Attempt, given: Input) -> DataFrame:
+    """No rows, with the columns that the input declares, or else those of another input that stands beside it."""
+    lake, declared = attempt.shop.lake, attempt.shop.graph.datasets.get(given.dataset)
+    if declared is None or declared.contract is None:
+        for other in attempt.dataset.inputs:
+            if _may_be_absent(attempt, other) and lake.log(other.dataset).exists():
+                return lake.read(other.dataset, system_columns=True).where("false")
+    return no_rows(attempt, given)
 
 
 def _refuse_empty(attempt: Attempt, given: Input, frame: DataFrame) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import FrameType
 from typing import Any
 
-from lakewright.errors import LakewrightError, LeaseHeldError, TooManyRunsError
+from lakewright.errors import LakewrightError
 from lakewright.model.runs import Run
+from lakewright.pipelines.admission import Admission, admit
 from lakewright.store import Grant, Store, this_process
 
 __all__ = ["Keeper", "keep"]
@@ -27,6 +27,7 @@ class Keeper:
         self.owner = this_process()
         self.stop = threading.Event()
         self.why = ""
+        self.asked_at = now()
         self._store = store
         self._run = run
         self._now = now
@@ -47,6 +48,20 @@ class Keeper:
         """Lease something for as long as the run goes on."""
         return self._store.leases.acquire(
             name, slice_id, owner_id=self.owner.owner_id, run_id=self._run.run_id, now=self._now()
+        )
+
+    def lease_place(
+        self, name: str, places: Sequence[str], *, queue: str | None = None, ticket: int | None = None
+    ) -> Grant:
+        """Lease one of several places, behind everybody who waits longer in ``queue``."""
+        return self._store.leases.acquire_place(
+            name,
+            places,
+            owner_id=self.owner.owner_id,
+            run_id=self._run.run_id,
+            now=self._now(),
+            queue=queue,
+            ticket=ticket,
         )
 
     def release(self, grant: Grant) -> None:
@@ -81,67 +96,25 @@ class Keeper:
 def keep(
     store: Store,
     run: Run,
-    pipelines: Mapping[str, int],
+    pipelines: Mapping[str, Admission | int],
     *,
     now: Callable[[], datetime],
     interrupt: Callable[[], None],
     wait_seconds: float = 0.0,
 ) -> Iterator[Keeper]:
-    """Hold the run's lease on each pipeline (name -> how many runs may wait), with a heartbeat; SIGTERM and SIGINT
-    ask it to stop.
+    """Hold the run's place in each pipeline, with a heartbeat; SIGTERM and SIGINT ask it to stop.
+
+    A number stands for a pipeline with one run at a time, and says how many runs may wait for it.
     """
     keeper = Keeper(store, run, now=now, interrupt=interrupt)
     keeper.start()
     try:
-        for name in sorted(pipelines):
-            _acquire(keeper, name, pipelines[name], wait_seconds)
+        asked = {name: Admission(how) if isinstance(how, int) else how for name, how in pipelines.items()}
+        admit(keeper, asked, wait_seconds)
         with _signals(keeper):
             yield keeper
     finally:
         keeper.end()
-
-
-def _acquire(keeper: Keeper, pipeline: str, queue: int, wait_seconds: float) -> None:
-    deadline = time.monotonic() + wait_seconds
-    place: Grant | None = None
-    while True:
-        try:
-            keeper.lease(f"pipeline:{pipeline}", "*")
-            if place is not None:
-                keeper.release(place)
-            return
-        except LeaseHeldError as error:
-            if time.monotonic() >= deadline:
-                raise _busy(pipeline, error.owner) from None
-            place = place or _place_in_queue(keeper, pipeline, queue)
-            if keeper.stop.wait(min(0.5, max(deadline - time.monotonic(), 0.01))):
-                raise _busy(pipeline, error.owner) from None
-
-
-def _place_in_queue(keeper: Keeper, pipeline: str, queue: int) -> Grant:
-    """One of the pipeline's waiting places; a place whose process died is free again."""
-    for number in range(queue):
-        try:
-            return keeper.lease(f"queue:{pipeline}", f"place {number + 1}")
-        except LeaseHeldError:
-            continue
-    raise TooManyRunsError(
-        f"Too many requests: the pipeline '{pipeline}' is running and {queue} run{'s' if queue != 1 else ''} may wait "
-        "for it, all of which do. This one was not started.",
-        name=pipeline,
-        owner="waiting runs",
-        hint="Try again later, or let more wait: runs=SingleRunner(queue=...).",
-    )
-
-
-def _busy(pipeline: str, owner: str) -> LeaseHeldError:
-    return LeaseHeldError(
-        f"The pipeline '{pipeline}' is running already ({owner}). Nothing was started.",
-        name=pipeline,
-        owner=owner,
-        hint="Wait for it (`lakewright run --wait 60`), stop it (`lakewright cancel`), or, if that process is "
-        "gone for good on another machine, `lakewright unlock`.",
-    )
 
 
 @contextmanager

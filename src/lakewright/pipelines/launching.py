@@ -36,8 +36,13 @@ class Child(Protocol):
 class Launcher(Protocol):
     """How work is handed to other processes."""
 
-    def work(self, pipeline: str, times: Sequence[datetime], seen: Mapping[str, int] | None) -> Child:
-        """Run a pipeline for these times."""
+    def work(
+        self, pipeline: str, times: Sequence[datetime], seen: Mapping[str, int] | None, *, since: datetime | None
+    ) -> Child:
+        """Run a pipeline for these times, of which the first is due ``since`` then."""
+
+    def follow(self, pipeline: str, run_id: str) -> Child:
+        """Repeat a backfill of another pipeline in this one."""
 
     def listen(self, pipelines: Sequence[str], *, once: bool) -> Child:
         """Listen to the triggers of pipelines."""
@@ -64,10 +69,16 @@ class ProcessLauncher:
         self._target = target
         self._logs = logs
 
-    def work(self, pipeline: str, times: Sequence[datetime], seen: Mapping[str, int] | None) -> Child:
+    def work(
+        self, pipeline: str, times: Sequence[datetime], seen: Mapping[str, int] | None, *, since: datetime | None
+    ) -> Child:
         words = [word for time in times for word in ("--time", time.isoformat())]
         words += [word for name, version in sorted((seen or {}).items()) for word in ("--seen", f"{name}={version}")]
+        words += [] if since is None else ["--since", since.isoformat()]
         return self._start(pipeline, ["work", pipeline, *words])
+
+    def follow(self, pipeline: str, run_id: str) -> Child:
+        return self._start(pipeline, ["work", pipeline, "--backfill", run_id])
 
     def listen(self, pipelines: Sequence[str], *, once: bool) -> Child:
         return self._start("listen", ["listen", *pipelines, "--apart", *(["--once"] if once else [])])

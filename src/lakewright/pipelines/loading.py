@@ -9,12 +9,14 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from lakewright.errors import ConfigurationError, DefinitionError, LakewrightError
 from lakewright.pipelines.declare import Pipeline
+from lakewright.pipelines.linking import check_links
+from lakewright.pipelines.pooling import check_pools, check_shared_state
 from lakewright.pipelines.timetables import check_upstreams
 
 __all__ = ["let_functions_travel", "load_pipelines"]
@@ -22,8 +24,8 @@ __all__ = ["let_functions_travel", "load_pipelines"]
 _PREFIX = "lakewright_project_"
 
 
-def load_pipelines(folder: Path, patterns: Sequence[str]) -> list[Pipeline]:
-    """The pipelines that the project's files declare, in the order of the files."""
+def load_pipelines(folder: Path, patterns: Sequence[str], *, pools: Mapping[str, int] | None = None) -> list[Pipeline]:
+    """The pipelines that the project's files declare, in the order of the files; with ``pools`` theirs are checked."""
     files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.suffix == ".py"})
     if not files:
         raise ConfigurationError(
@@ -44,6 +46,10 @@ def load_pipelines(folder: Path, patterns: Sequence[str]) -> list[Pipeline]:
         raise ConfigurationError(f"No Pipeline is declared in {', '.join(str(f.relative_to(folder)) for f in files)}.")
     _check_names(found)
     check_upstreams(found)
+    check_links(found, folder)
+    check_shared_state(found)
+    if pools is not None:
+        check_pools(found, pools)
     return found
 
 

@@ -27,14 +27,16 @@ from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.envelopes import envelope_outputs, enveloped
 from lakewright.pipelines.events import time_within
+from lakewright.pipelines.fan_in_options import fan_in_outputs
 from lakewright.pipelines.filtering import count_filters, filter_warnings
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.inputs import InputFrame, open_input
 from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.letter_policies import letter_warnings
-from lakewright.pipelines.marking import change_notices
+from lakewright.pipelines.marking import change_notices, partial_findings
 from lakewright.pipelines.other_sides import set_others_aside
 from lakewright.pipelines.outside import refuse_other_ledger
+from lakewright.pipelines.partial import measured, partial_frames, stays_private
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_copy
@@ -51,16 +53,21 @@ __all__ = ["call_step", "check_result", "make_slice", "publish", "publish_once",
 
 def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
     """Runs the jobs that make one slice; whatever the moment of a kill, doing it again leaves the same rows."""
-    with shop.attempt(dataset, state.slice, attempt=attempt, reason=f"{state.status}: {state.reason}") as current:
+    private, reason = stays_private(shop, dataset, state.slice), f"{state.status}: {state.reason}"
+    with shop.attempt(dataset, state.slice, attempt=attempt, reason=reason, rewrites=not private) as current:
         if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
             return made
         inputs = [open_input(current, given) for given in dataset.inputs]
+        parts = measured(current, private=private)
         rejected = set_aside(current, inputs)
         failpoint("set_aside")
         count_filters(current, inputs)
-        with sessionized(current, call_step(current, inputs)) as frames:
-            receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs]
+        flagged = partial_frames(current, call_step(current, inputs), parts, private=private)
+        with sessionized(current, flagged) as frames:
+            receipts = [_write_private(current, name, frames[name]) for name in dataset.outputs if name in frames]
             failpoint("private_written")
+            if private:
+                return current.finish(tuple(receipts), notices=partial_findings(shop, dataset, receipts[-1]))
             commit = _write_public(current, frames[dataset.name])
         failpoint("published")
         counters = _account(current, inputs, rejected, commit)
@@ -70,7 +77,7 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         receipts.append(complete_receipt(receipt, dataset, state.slice, shop))
         notices = change_notices(shop, dataset, receipts[-1], state.reason)
         notices += filter_warnings(shop.store, dataset, receipts[-1])
-        notices += letter_warnings(dataset, receipts[-1])
+        notices += letter_warnings(dataset, receipts[-1]) + partial_findings(shop, dataset, receipts[-1])
         return current.finish(tuple(receipts), notices=notices)
 
 
@@ -149,9 +156,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
     if dataset.takes_run:
         interval = current.slice.interval if current.slice.kind == "event" else None
         run = current.shop.run
-        arguments["run"] = type(run)(
-            run.run_id, run.pipeline, run.time, run.reason, current.number_of_attempt, interval, run.event
-        )
+        arguments["run"] = replace(run, attempt=current.number_of_attempt, interval=interval)
     try:
         result = dataset.function(**arguments)
     except LakewrightError:
@@ -162,7 +167,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
             f"{type(error).__name__}: {_first_line(error)}"
         ) from error
     frames = result if isinstance(result, dict) else {dataset.name: result}
-    wanted = {dataset.name, *dataset.outputs} - envelope_outputs(dataset)
+    wanted = {dataset.name, *dataset.outputs} - envelope_outputs(dataset) - fan_in_outputs(dataset)
     wanted = {dataset.name} if dataset.sessions is not None else wanted
     if set(frames) != wanted:
         raise StepFailed(

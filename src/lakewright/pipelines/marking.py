@@ -9,6 +9,7 @@ one that could not be delivered waits for the next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from lakewright.model.protocols import Notifier
 from lakewright.model.receipts import Receipt
 from lakewright.patterns.ingestion.flag_files import set_marker, withdraw_marker
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.fan_in_options import partial_of
 from lakewright.store import EVERY_SLICE
 
 if TYPE_CHECKING:
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Workshop
 
 __all__ = [
+    "PARTIAL",
     "change_notices",
     "deliver",
+    "partial_findings",
+    "partial_notices",
     "rollback_notices",
     "set_flag",
     "settle_flags",
@@ -37,7 +42,9 @@ __all__ = [
     "withdraw_flag",
 ]
 
-_UNTOUCHED = ("held", "refused", "overdue")
+PARTIAL = "completeness"
+"""The subject of a finding that tells of a slice without some of its parts."""
+_UNTOUCHED = ("held", "refused", "overdue", "unmet")
 """States that a run deals with and that leave the slice as it is."""
 
 
@@ -57,8 +64,10 @@ def settle_markers(shop: Workshop, plan: DatasetPlan) -> list[str]:
         if any(marker.slice_id == EVERY_SLICE for marker in withdrawn) and not begun:
             store.markers.forget(name)  # a rollback that never happened, or was settled
             continue
+        told = {} if dataset.fan_in is None else store.receipts.completeness(name)
+        partial = {slice_id for slice_id, found in told.items() if not found.is_complete}
         for marker in withdrawn:
-            if marker.slice_id in live and marker.slice_id not in begun | making:
+            if marker.slice_id in live and marker.slice_id not in begun | making | partial:
                 store.markers.set(name, marker.slice_id, run_id=marker.run_id, now=shop.now())
     return settle_flags(shop, dataset)
 
@@ -86,7 +95,7 @@ def withdraw_flag(shop: Workshop, dataset: Dataset, slice_id: str) -> None:
 def set_flag(shop: Workshop, dataset: Dataset, receipt: Receipt) -> str | None:
     """Write the flag of a slice that was made; gives what went wrong, in words: the slice itself is done."""
     name = _flag_file(shop, dataset)
-    if name is None or receipt.kind != "data":
+    if name is None or receipt.kind != "data" or receipt.counters.is_partial:
         return None
     folder = _flag_folder(shop, dataset, receipt.slice_id)
     try:
@@ -141,16 +150,46 @@ def change_notices(shop: Workshop, dataset: Dataset, receipt: Receipt, reason: s
 
     A repeat by the same code from the same inputs, with as many rows, has changed nothing.
     """
-    if not (notifiers := _subscribers(shop, dataset)) or receipt.kind != "data":
+    if not (notifiers := _subscribers(shop, dataset)) or receipt.kind != "data" or receipt.counters.is_partial:
         return ()
     earlier = shop.store.receipts.live(dataset.name, receipt.slice_id)
     if earlier is None or earlier.version >= receipt.version or _is_same(earlier, receipt):
         return ()
+    was = "partial" if earlier.counters.is_partial else "ready"
     message = (
-        f"{dataset.name} {receipt.slice_id} was ready since {earlier.committed_at:%Y-%m-%d %H:%M} UTC and has "
+        f"{dataset.name} {receipt.slice_id} was {was} since {earlier.committed_at:%Y-%m-%d %H:%M} UTC and has "
         f"changed ({reason}): version {receipt.version}, {_rows(receipt)} after {_rows(earlier)}."
     )
     return tuple(_notice(one, dataset, receipt.slice_id, message) for one in notifiers)
+
+
+def partial_findings(shop: Workshop, dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
+    """One finding, and one notice per subscriber, where a slice was made without some of its parts.
+
+    A repeat with the same parts is no news.
+    """
+    found = receipt.counters.completeness
+    if found is None or found.is_complete or shop.sample is not None:
+        return ()
+    if receipt.dataset not in (dataset.name, partial_of(dataset)):
+        return ()  # a further output of the step, whose public table is still to come
+    earlier = shop.store.receipts.live(receipt.dataset, receipt.slice_id)
+    if earlier is not None and earlier.version != receipt.version and earlier.counters.completeness == found:
+        return ()
+    where = "was published in part" if receipt.dataset == dataset.name else f"is kept in {receipt.dataset}"
+    told = Finding(
+        dataset=dataset.name,
+        subject=PARTIAL,
+        message=f"{dataset.name} {receipt.slice_id} {where}: {found.in_words()} (version {receipt.version}).",
+        slice_id=receipt.slice_id,
+        cure="It is made anew when the missing parts are.",
+    )
+    return (told, *partial_notices(shop, dataset, told))
+
+
+def partial_notices(shop: Workshop, dataset: Dataset, told: Finding) -> tuple[Finding, ...]:
+    """The same finding for each subscriber."""
+    return tuple(replace(told, subject=_subject(one.name)) for one in _subscribers(shop, dataset))
 
 
 def rollback_notices(shop: Workshop, dataset: Dataset, slices: Iterable[str], receipt: Receipt) -> tuple[Finding, ...]:

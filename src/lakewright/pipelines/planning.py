@@ -9,6 +9,7 @@ from datetime import datetime
 from lakewright.errors import UnknownNameError
 from lakewright.pipelines.backfilling import backfill_cautions, going_back_notes
 from lakewright.pipelines.cascade import cascade
+from lakewright.pipelines.choosing import choice_warnings, recorded_schemas
 from lakewright.pipelines.decide import Decider
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import FOREIGN, notice
@@ -48,7 +49,8 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
         if (plan.dataset.is_source or plan.dataset.is_stream) and name not in read_from:
             try:
                 waits = [f"{folder} {why}" for folder, why in waiting_folders(shop, plan.dataset).items()]
-                plan = replace(plan, new=_news(shop, plan.dataset), waits=tuple(waits))
+                new, arrivals = _news(shop, plan.dataset)
+                plan = replace(plan, new=new, waits=tuple(waits), arrivals=arrivals)
             except Exception as error:
                 warnings.append(f"{name}: {error}")
         plans.append(plan)
@@ -59,16 +61,18 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     ]
     warnings += [warning for name in names if (warning := load_warning(shop.graph[name])) is not None]
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
-    warnings += going_back_notes(shop, plans, shop.now())
+    warnings += [*going_back_notes(shop, plans, shop.now()), *choice_warnings(shop.graph)]
     return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
 
 
-def _news(shop: Workshop, dataset: Dataset) -> str:
+def _news(shop: Workshop, dataset: Dataset) -> tuple[str, int]:
+    """What is there to take, in words, and how many arrivals it would make."""
     if dataset.is_stream:
-        return news_of(shop, dataset)
+        news = news_of(shop, dataset)
+        return news, int(bool(news))
     found = look_for_new(shop, dataset)
     more = f", and {len(found) - 1} more arrivals" if len(found) > 1 else ""
-    return f"{found[0].summary}{more}" if found else ""
+    return f"{found[0].summary}{more}" if found else "", len(found)
 
 
 def plan_backfill(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish: Wish) -> Plan:
@@ -91,5 +95,5 @@ def _decide(
         read = {one for name in names for given in graph[name].inputs for one in given.datasets}
         notice(lake, store, {*names, *read} - found.keys())
     seen = as_if_unmade(store, making) if making else store
-    plans = Decider(graph, seen, shop.codes).decide_all(names, wish)
+    plans = Decider(graph, seen, shop.codes, recorded_schemas(graph, lake)).decide_all(names, wish)
     return plans, {name: upper.target for name, upper in rest.items()}

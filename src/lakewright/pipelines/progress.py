@@ -119,8 +119,9 @@ class RunSummary:
         """For people: `Done in 14.2 s. 6 ok, 1 warning, 0 failed, 0 skipped.`"""
         warnings = sum(note.severity == "warning" for note in self.notes)
         word = {"ok": "Done", "interrupted": "Interrupted"}.get(self.state, "Failed")
-        failed = len(self.outcomes) - len(self.made)
+        skipped = len(self.skipped) + self.count("skipped")
+        failed = len(self.outcomes) - len(self.made) - self.count("skipped")
         return (
             f"{word} in {self.seconds:.1f} s. {len(self.made)} ok, {warnings} warning{'s' if warnings != 1 else ''}, "
-            f"{failed} failed, {len(self.skipped)} skipped."
+            f"{failed} failed, {skipped} skipped."
         )

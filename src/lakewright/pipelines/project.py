@@ -21,10 +21,11 @@ from lakewright.model.times import Interval, parse_time, utc_now
 from lakewright.model.triggers import Event
 from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
+from lakewright.pipelines.choosing import recorded_schemas
 from lakewright.pipelines.code import code_hash
 from lakewright.pipelines.corrections import settle_corrections
 from lakewright.pipelines.dead_letters import LetterCount, Selection, count_letters, retire_letters, select_letters
-from lakewright.pipelines.decide import Decider, Wish
+from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
@@ -35,8 +36,13 @@ from lakewright.pipelines.listen import ListenSummary, listen, replay_event
 from lakewright.pipelines.loading import let_functions_travel, load_pipelines
 from lakewright.pipelines.maintain import MaintenanceSummary, choose_tables, maintain_tables
 from lakewright.pipelines.marking import deliver
+from lakewright.pipelines.order_times import passed_over, refuse_too_early
+from lakewright.pipelines.orders import Order, fulfil, pipeline_of
 from lakewright.pipelines.outside import placed_destination
+from lakewright.pipelines.own_times import decider_for
+from lakewright.pipelines.partial import COMPLETENESS, completeness_frame
 from lakewright.pipelines.planning import Plan, plan_backfill, plan_run
+from lakewright.pipelines.pooling import admission_of
 from lakewright.pipelines.progress import Listener, Note, RunSummary
 from lakewright.pipelines.ready import Readiness, ask_readiness
 from lakewright.pipelines.rebuild import RebuildSummary, rebuild_store
@@ -52,6 +58,7 @@ from lakewright.pipelines.replay import (
 from lakewright.pipelines.replay_records import Edits
 from lakewright.pipelines.replicas import placed_at
 from lakewright.pipelines.rollback import RollbackSummary, roll_back, undo_stale_restores
+from lakewright.pipelines.run_parameters import checked_parameters, known_parameters
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
 from lakewright.pipelines.scratch import clear_trial, trial_note, trial_settings
@@ -109,7 +116,7 @@ class Project:
 
     @cached_property
     def graph(self) -> Graph:
-        pipelines = load_pipelines(self.folder, self.settings.pipelines)
+        pipelines = load_pipelines(self.folder, self.settings.pipelines, pools=self.settings.pools)
         datasets = [dataset for pipeline in pipelines for dataset in pipeline.datasets]
         if self._share == 0:
             datasets = [allow_empty(dataset) for dataset in datasets]
@@ -170,14 +177,21 @@ class Project:
 
     # Deciding and doing
 
-    def plan(self, select: Sequence[str] = (), *, at: str | date | datetime | None = None) -> Plan:
+    def plan(
+        self,
+        select: Sequence[str] = (),
+        *,
+        at: str | date | datetime | None = None,
+        parameters: Mapping[str, str] | None = None,
+    ) -> Plan:
         """What a run would do now, and why. Changes no data, and starts no Spark where the tables are local; the store
         may learn of commits that others have made.
         """
-        run_time = self._time(at)
+        run_time, names = self._time(at), self.graph.select(select)
+        wish = replace(self._wish(run_time), parameters=checked_parameters(self.graph, names, parameters))
         refuse_forgotten(self.lake, self.store, self.graph.order)
         shop = self._shop(Run("plan", "plan", run_time), "plan")
-        return plan_run(shop, self.uppers, self.graph.select(select), self._wish(run_time))
+        return plan_run(shop, self.uppers, names, wish)
 
     def run(
         self,
@@ -194,12 +208,15 @@ class Project:
         wait_seconds: float = 0.0,
         sample: float | None = None,
         empty: bool = False,
+        order: Order | None = None,
+        parameters: Mapping[str, str] | None = None,
+        asked_at: datetime | None = None,
     ) -> RunSummary:
         """Take what is new, then make what is due, missing or late.
 
         With ``sample`` (a share of the rows) or ``empty`` (none of them) the project is tried out in a throw-away
         lake beside the real one, of which nothing changes. With ``event`` sources of files take those that it names;
-        a ``run_id`` that is known is a further attempt of that run.
+        a ``run_id`` that is known is a further attempt of that run. An ``order`` is a run that somebody else schedules.
         """
         if sample is not None or empty:
             if empty and sample is not None:
@@ -209,13 +226,23 @@ class Project:
                     "A run on a sample or on no rows begins with an empty lake of its own: there is nothing to repeat. "
                     "Nothing was started."
                 )
-            return self._try_out(0.0 if empty else sample or 0.0, select, at, reason, listener, parallel)
+            share = 0.0 if empty else sample or 0.0
+            return self._try_out(share, select, at, reason, listener, parallel, parameters)
         run_time = self._time(at)
         names = self.graph.select(select)
-        wish = self._wish(run_time)
+        wish = replace(self._wish(run_time), parameters=checked_parameters(self.graph, names, parameters))
         if again:
             wish = replace(wish, again=wishes.again(self.graph, self.store, names, slices))
-        return self._run(names, wish, reason, listener, parallel, wait_seconds, event=event, run_id=run_id)
+        if order is not None:
+            settings = pipeline_of(order, self.graph, names)
+            if (why := passed_over(order, settings, self.graph, self.store, run_time, now=self._now())) is not None:
+                return RunSummary(order.run_id, "ok", notes=[Note(why)])
+            refuse_too_early(order, settings, self.store, run_time, folder=self.folder, now=self._now())
+            wish = fulfil(order, self.graph, self.store, names, wish)
+            reason, run_id = order.recorded, order.run_id
+        return self._run(
+            names, wish, reason, listener, parallel, wait_seconds, event=event, run_id=run_id, asked_at=asked_at
+        )
 
     def run_due(
         self,
@@ -240,10 +267,17 @@ class Project:
         listener: Listener = lambda event: None,
         parallel: int | None = None,
         wait_seconds: float = 0.0,
+        parameters: Mapping[str, str] | None = None,
+        run_id: str | None = None,
     ) -> RunSummary:
-        """Make slices of event time ``[start, end)`` again, from bronze, with everything below them."""
-        names, wish = self.backfill_wish(start, end, select=select, sources=sources, outdated=outdated, at=at)
-        return self._run(names, wish, "backfill", listener, parallel, wait_seconds, take_new=False)
+        """Make slices of event time ``[start, end)`` again, from bronze, with everything below them.
+
+        A pipeline that follows the runs of another one, and declines its backfills or asks, is left out.
+        """
+        names, wish = self.backfill_wish(
+            start, end, select=select, sources=sources, outdated=outdated, at=at, parameters=parameters
+        )
+        return self._run(names, wish, "backfill", listener, parallel, wait_seconds, take_new=False, run_id=run_id)
 
     def backfill_wish(
         self,
@@ -254,6 +288,7 @@ class Project:
         sources: bool = False,
         outdated: bool = False,
         at: str | date | datetime | None = None,
+        parameters: Mapping[str, str] | None = None,
     ) -> tuple[list[str], Wish]:
         """The datasets and slices of a backfill: those selected and everything below them."""
         if start is None and not outdated:
@@ -265,7 +300,7 @@ class Project:
         span = None
         if start is not None:
             span = Interval(parse_time(start), run_time if end is None else parse_time(end))
-        return wishes.backfill(
+        names, wish = wishes.backfill(
             self.graph,
             self.store,
             run_time=run_time,
@@ -274,6 +309,7 @@ class Project:
             sources=sources,
             outdated=outdated,
         )
+        return names, replace(wish, parameters=checked_parameters(self.graph, names, parameters))
 
     def plan_backfill(self, names: Sequence[str], wish: Wish) -> Plan:
         """What a backfill would make; changes no data."""
@@ -288,15 +324,18 @@ class Project:
         wait_seconds: float = 0.0,
     ) -> RunSummary:
         """Go on with the last run that did not succeed: its failed datasets and everything below them."""
-        last = next((r for r in self.store.runs.latest(limit=50) if r.state != "running"), None)
+        last = next((r for r in self.store.runs.latest(limit=50) if r.state not in ("running", "skipped")), None)
         if last is None:
             raise ConfigurationError("There is no run to retry yet.", hint="`lakewright run` starts one.")
         if last.state == "ok":
             raise ConfigurationError(f"The last run ({last.run_id}) succeeded: there is nothing to retry.")
-        broken = [s.dataset for s in self.store.steps.of_run(last.run_id) if s.state not in ("ok", "recovered")]
+        fine = ("ok", "recovered", "skipped")
+        broken = [s.dataset for s in self.store.steps.of_run(last.run_id) if s.state not in fine]
         names = self.graph.closure([n for n in broken if n in self.graph.datasets], down=True) or set(self.graph.order)
         order = [name for name in self.graph.order if name in names]
-        return self._run(order, self._wish(last.run_time), "manual", listener, parallel, wait_seconds)
+        told = last.options.get("parameters")
+        wish = replace(self._wish(last.run_time), parameters=dict(told) if isinstance(told, dict) else {})  # type: ignore[arg-type]
+        return self._run(order, wish, "manual", listener, parallel, wait_seconds)
 
     def _run(
         self,
@@ -310,16 +349,26 @@ class Project:
         take_new: bool = True,
         event: Event | None = None,
         run_id: str | None = None,
+        asked_at: datetime | None = None,
     ) -> RunSummary:
-        pipelines = {self.graph[name].pipeline: self.graph[name].settings.runs.queue for name in names}
+        pipelines = {
+            self.graph[name].pipeline: admission_of(self.graph[name].settings, self.settings.pools) for name in names
+        }
         refuse_forgotten(self.lake, self.store, self.graph.order)
         before = None if run_id is None else self.store.runs.get(run_id)
         attempt = 1 if before is None else before.attempt + 1
         run_id = run_id or new_run_id(self._now())
-        run = Run(run_id, ",".join(sorted(pipelines)), wish.run_time, reason, attempt, event=event)
+        told = known_parameters(self.graph, names, wish.parameters)
+        run = Run(run_id, ",".join(sorted(pipelines)), wish.run_time, reason, attempt, event=event, parameters=told)
         options: dict[str, JsonValue] = {"select": list(names)}
+        if wish.parameters:
+            options["parameters"] = dict(wish.parameters)
         if event is not None:
             options["event"] = event.envelope()
+        if wish.backfill is not None:
+            options["backfill"] = [wish.backfill.start.isoformat(), wish.backfill.end.isoformat()]
+        if wish.again:
+            options["again"] = {name: [*sorted(slices)] for name, slices in wish.again.items()}
         with keep(
             self.store,
             run,
@@ -329,7 +378,8 @@ class Project:
             wait_seconds=wait_seconds,
         ) as keeper:
             shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
-            self.store.runs.start(run, owner_id=keeper.owner.owner_id, options=options, now=self._now())
+            asked = asked_at or keeper.asked_at
+            self.store.runs.start(run, owner_id=keeper.owner.owner_id, options=options, now=self._now(), asked_at=asked)
             summary = RunSummary(run.run_id, state="failed")
             claimed: list[str] = []
             try:
@@ -355,10 +405,10 @@ class Project:
                 notes += [Note(text) for text in wish.notes]
                 for note in notes:
                     listener(note)
-                decider = OneSliceEach if self._share == 0 else Decider
+                decider = OneSliceEach if self._share == 0 else decider_for(self.graph, run, names)
                 runner = Runner(
                     shop,
-                    decider(self.graph, self.store, self.codes),
+                    decider(self.graph, self.store, self.codes, recorded_schemas(self.graph, self.lake)),
                     parallel=parallel or self.settings.target.parallel,
                     listener=listener,
                     stop=keeper.stop,
@@ -388,6 +438,7 @@ class Project:
         reason: Reason,
         listener: Listener,
         parallel: int | None,
+        parameters: Mapping[str, str] | None,
     ) -> RunSummary:
         """Run on a share of the rows that come in (0: none), on a throw-away target that reads from this one."""
         target = self.settings.target
@@ -396,7 +447,8 @@ class Project:
             trial.settings = trial_settings(self.settings, share)
             trial._parent, trial._share = self, share
             names = trial.graph.select(select)
-            summary = trial._run(names, trial._wish(trial._time(at)), reason, listener, parallel, 0.0)
+            wish = replace(trial._wish(trial._time(at)), parameters=checked_parameters(trial.graph, names, parameters))
+            summary = trial._run(names, wish, reason, listener, parallel, 0.0)
         summary.notes.append(trial_note(target, share))
         listener(summary.notes[-1])
         return summary
@@ -588,18 +640,22 @@ class Project:
 
     def show(self, name: str, *, limit: int = 20) -> DataFrame:
         """A dataset's rows, without system columns."""
+        if name == COMPLETENESS and name not in self.graph.owners:
+            return completeness_frame(self.lake, self.store, self.graph).limit(limit)
         if name in _VIEWS:
             return self.lake.read(_VIEWS[name], system_columns=True).limit(limit)
         self._open_lakes()
         return self.lake.read(name).limit(limit)
 
     def sql(self, query: str) -> DataFrame:
-        """A query over the project's datasets by name, and ``dead_letters`` and ``late_rows``."""
+        """A query over the project's datasets by name, and ``dead_letters``, ``late_rows`` and ``completeness``."""
         self._open_lakes()
         session = self.lake.session()
         for name in [*self.lake.names(), *self.graph.owners]:
             if name in query and name not in self.lake.outside and self.lake.log(name).exists():
                 self.lake.read(name).createOrReplaceTempView(name)
+        if COMPLETENESS in query and COMPLETENESS not in self.graph.owners:
+            completeness_frame(self.lake, self.store, self.graph).createOrReplaceTempView(COMPLETENESS)
         for name, table in _VIEWS.items():
             if self.lake.log(table).exists() and name in query:
                 self.lake.read(table, system_columns=True).createOrReplaceTempView(name)

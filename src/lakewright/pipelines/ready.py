@@ -70,6 +70,9 @@ def ask_readiness(shop: Workshop, uppers: Sequence[Upper], name: str, slice_id: 
 
 def _by_store(store: Store, name: str, wanted: Slice) -> Readiness:
     marker, receipt = store.markers.of(name, wanted.id), store.receipts.live(name, wanted.id)
+    if receipt is not None and receipt.counters.is_partial and receipt.counters.completeness is not None:
+        reason = f"it is partial: {receipt.counters.completeness.in_words()}"
+        return Readiness(name, wanted.id, False, reason, run=receipt.run_id, rows=receipt.rows, version=receipt.version)
     if receipt is not None and (marker is None or marker.state == "ready"):
         return _ready(receipt, receipt.committed_at if marker is None else marker.set_at)
     if marker is None:

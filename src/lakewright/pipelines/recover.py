@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakewright.errors import LeaseHeldError
 from lakewright.lake.corrections import corrections_of
 from lakewright.lake.side_tables import DEAD_LETTERS, rows_per_rule
 from lakewright.model.identity import RESTORE_PART, Identity
@@ -20,7 +21,7 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
 from lakewright.pipelines.lateness import with_lateness
-from lakewright.pipelines.marking import change_notices, set_flag
+from lakewright.pipelines.marking import change_notices, partial_findings, set_flag
 from lakewright.pipelines.settle import (
     complete_receipt,
     counters_of_arrival,
@@ -48,9 +49,12 @@ def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
             continue
         dataset = shop.graph[step.dataset]
         lease = shop.lease_of(dataset, Slice.parse(step.slice_id), whole=step.slice_id == WHOLE.id)
-        grant = shop.store.leases.acquire(
-            dataset.name, lease, owner_id=shop.owner_id, run_id=shop.run.run_id, now=shop.now()
-        )
+        try:
+            grant = shop.store.leases.acquire(
+                dataset.name, lease, owner_id=shop.owner_id, run_id=shop.run.run_id, now=shop.now()
+            )
+        except LeaseHeldError:
+            continue  # another run settles it just now
         try:
             if grant.fence is not None:
                 # Nothing of it may still reach the log once we have looked there.
@@ -86,6 +90,7 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
     private, public = _found(shop, dataset, step)
     notices = [one for receipt in public for one in change_notices(shop, dataset, receipt, step.reason)]
     notices += [one for receipt in public for one in filter_warnings(shop.store, dataset, receipt)]
+    notices += [one for receipt in public or private for one in partial_findings(shop, dataset, receipt)]
     with shop.store.transaction() as conn:
         shop.store.receipts.add([*private, *public], conn=conn)
         shop.store.findings.add(notices, run_id=None, now=shop.now(), conn=conn)

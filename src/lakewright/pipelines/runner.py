@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import shorten
 from threading import Event as Flag
 from threading import Thread
@@ -22,12 +22,14 @@ from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.capture import capture_late_rows
+from lakewright.pipelines.choosing import new_skips
 from lakewright.pipelines.decide import Decider, SliceState, Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.maintain import compact_one
 from lakewright.pipelines.make import make_slice
 from lakewright.pipelines.marking import settle_markers
+from lakewright.pipelines.partial import run_fallback
 from lakewright.pipelines.progress import (
     DatasetDone,
     DatasetStarted,
@@ -41,8 +43,9 @@ from lakewright.pipelines.progress import (
 from lakewright.pipelines.streams.news import kept_going_by, news_of
 from lakewright.pipelines.streams.now import read_now
 from lakewright.pipelines.take import load_warning, record_arrivals, take_arrival
+from lakewright.pipelines.turns import Turns
 from lakewright.pipelines.waiting import overdue_folders, waiting_folders
-from lakewright.pipelines.workshop import Made, Workshop
+from lakewright.pipelines.workshop import Made, Workshop, leave_out
 
 __all__ = ["Runner"]
 
@@ -61,16 +64,13 @@ class _Node:
     turn: int = 0
     failed: bool = False
     made: int = 0
+    left_out: str = ""
+    """Why its last slice was left out, where one was."""
 
     @property
     def in_order(self) -> bool:
         """Whether its slices must be made one at a time."""
-        writer = self.dataset.writer
-        apart = writer is None or writer.replaces_slice
-        load = self.dataset.load
-        by_turns = self.dataset.is_source and not (load is not None and load.apart)
-        follows = self.dataset.chained or self.dataset.judged_in_order or self.dataset.settings.runs.depends_on_past
-        return by_turns or not apart or follows
+        return self.dataset.in_order
 
 
 class Runner:
@@ -104,7 +104,11 @@ class Runner:
         began = time.monotonic()
         chosen = set(names)
         nodes = {name: _Node(self._shop.graph[name], self._shop.graph.upstream(name) & chosen) for name in names}
-        with ThreadPoolExecutor(self._parallel, thread_name_prefix="lakewright") as pool:
+        self._turns = Turns(self._shop, self._decider, wish, self._stop)
+        with (
+            ThreadPoolExecutor(self._parallel, thread_name_prefix="lakewright") as pool,
+            ThreadPoolExecutor(len(nodes) + 1, thread_name_prefix="lakewright-turn") as self._waiting_room,
+        ):
             self._work(nodes, wish, summary, pool)
         self._look_after([node.dataset for node in nodes.values() if node.made and not node.failed])
         summary.seconds = time.monotonic() - began
@@ -126,7 +130,7 @@ class Runner:
                 waiting = {}
             for node in [n for n in waiting.values() if not n.waits_for & (waiting.keys() | _busy(futures))]:
                 del waiting[node.dataset.name]
-                if blocked := sorted(up for up in node.waits_for if nodes[up].failed):
+                if blocked := sorted(up for up in self._needed(node) if nodes[up].failed):
                     node.failed = True
                     summary.skipped.append(node.dataset.name)
                     self._tell(DatasetDone(node.dataset.name, "skipped", f"{blocked[0]} did not succeed"))
@@ -139,6 +143,13 @@ class Runner:
                 node, state = futures.pop(future)
                 self._after(node, state, future, summary)
                 self._feed(node, pool, futures, summary)
+
+    def _needed(self, node: _Node) -> set[str]:
+        """The datasets above whose failure stops a dataset: all, or those that are no parts of its slices."""
+        if node.dataset.fan_in is None:
+            return node.waits_for
+        graph = self._shop.graph
+        return node.waits_for - {graph.owners.get(name, name) for name in graph.driving(node.dataset)}
 
     def _feed(
         self,
@@ -160,13 +171,15 @@ class Runner:
                 node.turn = node.queue[0].turn
             state = node.queue.pop(0)
             node.running += 1
-            futures[pool.submit(self._make, node.dataset, state)] = (node, state)
+            futures[self._hand_out(pool, node.dataset, state)] = (node, state)
         if not node.running and not node.queue:
             if node.failed:
                 summary.failed.append(node.dataset.name)
                 self._tell(DatasetDone(node.dataset.name, "failed"))
             elif node.made:
                 self._tell(DatasetDone(node.dataset.name, "ok"))
+            elif node.left_out:
+                self._tell(DatasetDone(node.dataset.name, "skipped", node.left_out))
             else:
                 summary.fresh.append(node.dataset.name)
                 self._tell(DatasetDone(node.dataset.name, "fresh"))
@@ -185,7 +198,8 @@ class Runner:
         node.running -= 1
         outcome: Outcome = future.result()
         node.failed |= outcome.error is not None
-        node.made += outcome.error is None
+        node.made += outcome.error is None and outcome.state != "skipped"
+        node.left_out = outcome.reason if outcome.state == "skipped" else node.left_out
         self._record(summary, outcome)
 
     def _look_after(self, written: Sequence[Dataset]) -> None:
@@ -219,16 +233,16 @@ class Runner:
             return [SliceState(WHOLE, "due", news)] if news else []
         overdue: list[SliceState] = []
         if dataset.is_source and self._take_new:
-            record_arrivals(self._shop, dataset)
+            self._turns.patiently(dataset, lambda: record_arrivals(self._shop, dataset))
             if (warning := load_warning(dataset)) is not None:
                 self._note(warning, "warning")
             overdue = self._waiting(dataset)
         for given in dataset.inputs:
             pin(self._shop.lake, self._shop.store, given.dataset)
-        plan = self._decider.decide(dataset.name, wish)
+        plan = self._decider.decide(dataset.name, replace(wish, ended=frozenset(node.waits_for)))
         for problem in settle_markers(self._shop, plan):
             self._note(problem, "warning")
-        return [*plan.to_make, *overdue]
+        return [*plan.to_make, *new_skips(self._shop.store, plan), *overdue]
 
     def _waiting(self, dataset: Dataset) -> list[SliceState]:
         """Tell which folders of a source are not complete yet; those that took too long fail, after all others."""
@@ -240,6 +254,20 @@ class Runner:
         if (more := len(waiting) - len(late) - _MOST_WAITING) > 0:
             self._note(f"{dataset.name}: waiting for {more} more folders; `lakewright plan --json` lists them")
         return overdue
+
+    def _hand_out(self, pool: ThreadPoolExecutor, dataset: Dataset, state: SliceState) -> Future[Outcome]:
+        if not self._turns.are_taken(dataset):
+            return pool.submit(self._make, dataset, state)
+        # Whoever waits for the run of another date keeps no worker from the steps that need not.
+        return self._waiting_room.submit(self._in_turn, pool, dataset, state)
+
+    def _in_turn(self, pool: ThreadPoolExecutor, dataset: Dataset, state: SliceState) -> Outcome:
+        began = time.monotonic()
+        try:
+            self._turns.wait_for(dataset, state)
+        except LakewrightError as error:
+            return self._failed(dataset, state, error, 0, time.monotonic() - began)
+        return pool.submit(self._make, dataset, state).result()
 
     def _make(self, dataset: Dataset, state: SliceState) -> Outcome:
         """One slice, with its retries; an error comes back as an outcome."""
@@ -261,6 +289,7 @@ class Runner:
                 return self._failed(dataset, state, error, attempt, time.monotonic() - began)
             seconds = time.monotonic() - began
             done: StepState = "recovered" if made.recovered else "ok"
+            done = "skipped" if state.status in ("unmet", "skipped") else done
             receipt = made.public if made.receipts else None
             return Outcome(dataset.name, state.slice.id, done, state.reason, seconds, attempt, receipt)
 
@@ -304,12 +333,16 @@ class Runner:
             )
         if state.status == "held":
             return capture_late_rows(self._shop, dataset, state)
+        if state.status == "unmet":
+            return run_fallback(self._shop, dataset, state, attempt=attempt)
+        if state.status == "skipped":
+            return leave_out(self._shop, dataset, state)
         make = read_now if dataset.is_stream else take_arrival if dataset.is_source else make_slice
         session = self._shop.lake.session()
         add_tag(session, self._shop.run.run_id)
         watch = self._watch(dataset, session)
         try:
-            made = make(self._shop, dataset, state, attempt=attempt)
+            made = self._turns.make(make, dataset, state, attempt)
         except Exception as error:
             if watch is not None and watch.fired.is_set():
                 raise _timed_out(dataset, state) from error

@@ -20,6 +20,7 @@ from lakewright.pipelines.keeper import Keeper
 from lakewright.pipelines.launching import Launcher
 from lakewright.pipelines.schedule_facts import gather
 from lakewright.pipelines.scheduler_jobs import Jobs, Listening, Tell, UpSummary
+from lakewright.pipelines.scheduler_links import Links
 from lakewright.pipelines.scheduling import decide
 from lakewright.pipelines.timetables import Timetable
 from lakewright.store import Store
@@ -52,6 +53,7 @@ class Scheduler:
         self._once, self._now = once, now
         self._wait = wait or self.stop.wait
         self._jobs = Jobs(store, launcher, tell=tell, workers=workers)
+        self._links = Links(store, tell=tell, count=self._jobs.summary.runs)
         self._listening = Listening(launcher, tell=tell, once=once)
         self._tables: list[Timetable] = []
         self._files: object = None
@@ -72,7 +74,7 @@ class Scheduler:
         summary = self._jobs.summary
         if self._once and self.stop.is_set():
             summary.state = "interrupted"
-        elif self._listening.failed or summary.runs.keys() - {"ok"}:
+        elif self._listening.failed or summary.runs.keys() - {"ok", "skipped"}:
             summary.state = "failed"
         return summary
 
@@ -85,16 +87,15 @@ class Scheduler:
         self._listening.keep_going(self._tables, facts.paused, now)
         looks = [_LONGEST]
         for table in self._jobs.in_turn(self._tables):
-            decision = decide(table, facts, now)
+            decision = self._links.settle(table, decide(table, facts, now), facts, now)
             if decision.settled is not None:
                 self._settled[table.pipeline] = decision.settled
             if decision.again is not None:
                 looks.append((decision.again - now).total_seconds())
             self._say_once(table.pipeline, decision.waits and f"{table.pipeline}: {decision.waits}")
-            running = facts.running.get(table.pipeline, 0)
-            if (pause := self._jobs.hand_out(table, decision, running=running, now=now)) is not None:
+            if (pause := self._jobs.hand_out(table, decision, facts, now=now)) is not None:
                 looks.append(pause)
-            if table.upstream or decision.waits:
+            if table.upstream or table.after is not None or decision.waits:
                 looks.append(_WATCHING)
         if self._told.pop("store", None) is not None:
             self._tell("The store answers again.", "info")

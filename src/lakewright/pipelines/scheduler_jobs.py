@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from threading import Event as Flag
 from typing import Literal
 
 from lakewright.errors import InterruptedRun
+from lakewright.pipelines.following import following_run_id
 from lakewright.pipelines.launching import BUSY, Child, Launcher
-from lakewright.pipelines.scheduling import Decision, scheduled_run_id, share_out
+from lakewright.pipelines.scheduling import Decision, Facts, scheduled_run_id, share_out
 from lakewright.pipelines.timetables import Timetable
-from lakewright.store import Store
+from lakewright.store import Backfill, Store
 
 __all__ = ["Jobs", "Listening", "Tell", "UpSummary"]
 
@@ -55,13 +56,32 @@ class _Pauses:
 @dataclass(frozen=True)
 class _Job:
     pipeline: str
-    times: tuple[datetime, ...]
-    seen: Mapping[str, int] | None
-    child: Child
+    times: tuple[datetime, ...] = ()
+    seen: Mapping[str, int] | None = None
+    backfill: Backfill | None = None
+    """Of another pipeline: what it answers to, in place of times."""
+    since: datetime | None = None
+    """Since when its first time is due."""
+    pool: str | None = None
+    child: Child | None = None
+
+    @property
+    def runs(self) -> list[tuple[datetime, str]]:
+        """The runs that it has to make, each with its time."""
+        if self.backfill is not None:
+            return [(self.backfill.start, following_run_id(self.pipeline, self.backfill))]
+        return [(at, scheduled_run_id(self.pipeline, at, self.seen)) for at in self.times]
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of its process; None while it goes on."""
+        return None if self.child is None else self.child.poll()
 
 
 class Jobs:
-    """The processes that make runs, at most ``workers`` at a time."""
+    """The processes that make runs: at most ``workers`` at a time of pipelines without a pool, and so many of each pool
+    as it has slots, whatever the others do.
+    """
 
     def __init__(self, store: Store, launcher: Launcher, *, tell: Tell, workers: int) -> None:
         self.summary = UpSummary()
@@ -69,6 +89,7 @@ class Jobs:
         self._jobs: list[_Job] = []
         self._pauses = _Pauses()
         self._turns: dict[str, int] = {}
+        self._due_since: dict[tuple[str, datetime], datetime] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -85,36 +106,73 @@ class Jobs:
             found.setdefault(job.pipeline, set()).update(job.times)
         return found
 
-    def hand_out(self, table: Timetable, decision: Decision, *, running: int, now: datetime) -> float | None:
+    def hand_out(self, table: Timetable, decision: Decision, facts: Facts, *, now: datetime) -> float | None:
         """Start processes for what is due, as far as there is room; the seconds until more may be started."""
         name = table.pipeline
-        if not decision.times:
+        self._note_due(name, decision.times, now)
+        if not decision.times and decision.backfill is None:
             return None
         if left := self._pauses.left(name, now):
             return left
-        mine = sum(job.pipeline == name for job in self._jobs)
-        most = 1 if table.depends_on_past else table.concurrency
-        room = min(most - max(running, mine), self._workers - len(self._jobs))
-        for times in share_out(decision.times, room=room) if room > 0 else ():
-            try:
-                child = self._launcher.work(name, times, decision.seen)
-            except OSError as error:
-                self._pauses.failed(name, now)
-                self._tell(f"{name}: no process can be started: {error.strerror}.", "warning")
-                break
-            self._jobs.append(_Job(name, tuple(times), decision.seen, child))
-            self.summary.processes += 1
-            self._turns[name] = self.summary.processes
-            last = "" if len(times) == 1 else f" to {times[-1]:%Y-%m-%d %H:%M} ({len(times)} runs)"
-            self._tell(f"{name}: {times[0]:%Y-%m-%d %H:%M}{last} is due; process {child.pid} runs it.", "info")
+        room = self._room(table, facts)
+        for times in share_out(decision.times, room=room) if room > 0 and decision.times else ():
+            since = min(self._due_since[name, at] for at in times)
+            if not self._start(table, _Job(name, tuple(times), decision.seen, since=since), now):
+                return None
+        if decision.backfill is not None and not decision.times and room > 0:
+            self._start(table, _Job(name, backfill=decision.backfill), now)
         return None
+
+    def _room(self, table: Timetable, facts: Facts) -> int:
+        """How many more processes the pipeline, and its pool or else the workers without one, may have."""
+        mine = sum(job.pipeline == table.pipeline for job in self._jobs)
+        most = 1 if table.depends_on_past else table.concurrency
+        room = most - max(facts.running.get(table.pipeline, 0), mine)
+        together = [job for job in self._jobs if job.pool == table.pool]
+        if table.pool is None:
+            return min(room, self._workers - len(together))
+        pids = {job.child.pid for job in together if job.child is not None}
+        others = [pid for pid in facts.pooled.get(table.pool, ()) if pid not in pids]
+        return min(room, table.slots - len(together) - len(others))
+
+    def _start(self, table: Timetable, job: _Job, now: datetime) -> bool:
+        name, backfill = table.pipeline, job.backfill
+        try:
+            if backfill is not None:
+                child = self._launcher.follow(name, backfill.run_id)
+            else:
+                child = self._launcher.work(name, job.times, job.seen, since=job.since)
+        except OSError as error:
+            self._pauses.failed(name, now)
+            self._tell(f"{name}: no process can be started: {error.strerror}.", "warning")
+            return False
+        self._jobs.append(replace(job, pool=table.pool, child=child))
+        self.summary.processes += 1
+        self._turns[name] = self.summary.processes
+        if backfill is not None:
+            what = (
+                f"the backfill {backfill.run_id} is followed from {backfill.start:%Y-%m-%d} to {backfill.end:%Y-%m-%d}"
+            )
+        else:
+            many = f" to {job.times[-1]:%Y-%m-%d %H:%M} ({len(job.times)} runs)" if len(job.times) > 1 else ""
+            what = f"{job.times[0]:%Y-%m-%d %H:%M}{many} is due"
+        self._tell(f"{name}: {what}; process {child.pid} runs it.", "info")
+        return True
+
+    def _note_due(self, name: str, times: Sequence[datetime], now: datetime) -> None:
+        """Remember since when each time could have been run, and forget those that are not due any more."""
+        known = {at: since for (pipeline, at), since in self._due_since.items() if pipeline == name}
+        for at in known.keys() - set(times):
+            del self._due_since[name, at]
+        for at in times:
+            self._due_since.setdefault((name, at), now)
 
     def reap(self, now: datetime) -> None:
         """Take note of what has ended. The store is asked first, so that nothing is forgotten where it is lost."""
-        for job in [job for job in self._jobs if job.child.poll() is not None]:
-            records = [self._store.runs.get(scheduled_run_id(job.pipeline, at, job.seen)) for at in job.times]
+        for job in [job for job in self._jobs if job.code is not None]:
+            records = [(at, self._store.runs.get(run_id)) for at, run_id in job.runs]
             self._jobs.remove(job)
-            ended = [(at, one) for at, one in zip(job.times, records, strict=True) if one is not None]
+            ended = [(at, one) for at, one in records if one is not None]
             for at, one in ended:
                 state = "lost" if one.state == "running" else one.state
                 self.summary.runs[state] += 1
@@ -123,11 +181,13 @@ class Jobs:
             self._judge(job, bool(ended), now)
 
     def _judge(self, job: _Job, made_runs: bool, now: datetime) -> None:
-        code = job.child.poll()
-        if made_runs or code == 0:
+        code = job.code
+        if code == 0 or (made_runs and job.backfill is None):
             self._pauses.went_well(job.pipeline)
             return
         self._pauses.failed(job.pipeline, now)
+        if made_runs:
+            return
         if code == BUSY:
             self._tell(f"{job.pipeline}: somebody else is at work on it; it is tried again.", "info")
             return
@@ -141,7 +201,7 @@ class Jobs:
 
     def end(self, hurry: Flag) -> None:
         """Ask every process to stop, and wait until it has ended what it must, or somebody is in a hurry."""
-        alive = [job.child for job in self._jobs if job.child.poll() is None]
+        alive = [job.child for job in self._jobs if job.child is not None and job.code is None]
         for child in alive:
             child.terminate()
         if alive:

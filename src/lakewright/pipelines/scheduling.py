@@ -9,14 +9,16 @@ Guarantee:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
+from lakewright.model.runs import RunState
 from lakewright.model.schedules import newest_time, next_time, times_between
+from lakewright.pipelines.following import Followed, follow
 from lakewright.pipelines.timetables import Timetable
-from lakewright.store import Tried, Upstream
+from lakewright.store import Backfill, Produced, Tried, Upstream
 
 __all__ = ["GRACE", "MOST", "Decision", "Facts", "decide", "due_now", "retry_at", "scheduled_run_id", "share_out"]
 
@@ -45,6 +47,14 @@ class Facts:
     heads: Mapping[str, Upstream] = field(default_factory=dict)
     """By dataset: its newest change."""
     seen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    produced: Mapping[str, Sequence[Produced]] = field(default_factory=dict)
+    """By follower: the runs of the pipeline that it follows, in order of time."""
+    answered: Mapping[str, Mapping[datetime, RunState]] = field(default_factory=dict)
+    """By follower: how its own runs of those times ended."""
+    backfills: Mapping[str, Sequence[Backfill]] = field(default_factory=dict)
+    """By follower: the backfills that it has not answered to."""
+    pooled: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By pool: the processes that hold its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,12 @@ class Decision:
     again: datetime | None = None
     """When to look again, at the latest."""
     settled: datetime | None = None
+    skipped: tuple[tuple[datetime, str], ...] = ()
+    """To be recorded as skipped, each with the reason."""
+    failed: tuple[tuple[datetime, str], ...] = ()
+    """To be recorded as failed although nothing was begun, each with the reason."""
+    backfill: Backfill | None = None
+    """Of the pipeline that it follows: to be answered next."""
 
 
 def decide(table: Timetable, facts: Facts, now: datetime) -> Decision:
@@ -68,7 +84,11 @@ def decide(table: Timetable, facts: Facts, now: datetime) -> Decision:
     seen: Mapping[str, int] | None = None
     settled = None
     coming: list[datetime] = []
-    if table.upstream:
+    told = Followed()
+    if table.after is not None:
+        told = follow(table, facts.produced.get(table.pipeline, ()), facts.answered.get(table.pipeline, {}))
+        pending, settled = list(told.due), told.settled
+    elif table.upstream:
         pending, seen = _changed(table, facts)
     elif table.schedule is not None:
         pending, settled = due_now(table, facts, now)
@@ -80,7 +100,18 @@ def decide(table: Timetable, facts: Facts, now: datetime) -> Decision:
     if ready and (blocked := _blocked(table, facts)):
         ready, waits = [], blocked
     again = min([*coming, *later], default=None)
-    return Decision(table.pipeline, tuple(ready), seen if ready else None, waits, again, settled)
+    backfill = next(iter(facts.backfills.get(table.pipeline, ())), None)
+    return Decision(
+        table.pipeline,
+        tuple(ready),
+        seen if ready else None,
+        waits,
+        again,
+        settled,
+        told.skipped,
+        told.failed,
+        None if _blocked(table, facts) else backfill,
+    )
 
 
 def due_now(table: Timetable, facts: Facts, now: datetime) -> tuple[list[datetime], datetime | None]:

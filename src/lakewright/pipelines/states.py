@@ -27,7 +27,12 @@ Status = Literal[
     "rolled back",
     "refused",
     "overdue",
+    "unmet",
+    "partial",
+    "skipped",
 ]
+"""Of the last three: too few of its parts are there (Unaligned Fan-In); some are, and it is kept private until all are;
+another branch was chosen (Exclusive Choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,16 @@ class Wish:
     backfill: Interval | None = None
     again: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Dataset -> slice ids to repeat."""
+    made: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Dataset -> slice ids that earlier attempts of the same run have made: they are not repeated once more."""
     outdated: bool = False
     outdated_limit: int | None = None
     from_bronze: tuple[str, ...] = ()
     """Sources that were to be read again, and cannot be: their windows would not give the same rows."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What the run was given by name: ``--param output_type=delta``."""
+    ended: frozenset[str] = frozenset()
+    """Datasets of which this run makes no more: whatever of them is not there now was tried, or could not be."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -79,6 +90,8 @@ class DatasetPlan:
     """For a source: what is there to take."""
     waits: tuple[str, ...] = ()
     """For a source: what is there and cannot be taken yet, each with the reason."""
+    arrivals: int = 0
+    """For a source: how many arrivals what is new would make."""
 
     @property
     def to_make(self) -> tuple[SliceState, ...]:
@@ -88,6 +101,6 @@ class DatasetPlan:
 
     @property
     def fresh(self) -> int:
-        unmade = ("due", "missing", "waiting", "rolled back", "overdue")
+        unmade = ("due", "missing", "waiting", "rolled back", "overdue", "unmet", "partial", "skipped")
         known = {s.slice.id for s in self.states if s.status not in unmade}
         return self.live - len(known)

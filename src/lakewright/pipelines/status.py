@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lakewright.model.findings import Finding
+from lakewright.model.receipts import Receipt
 from lakewright.store import HeldLease, Pause, RunRecord, StepRecord, Store
 
 __all__ = ["DatasetStatus", "Status", "read_status"]
@@ -23,7 +24,7 @@ class DatasetStatus:
     rows: int | None
     """Rows written by the newest receipt."""
     state: str
-    """ok, failed, refused, running, or lost: how its newest step ended."""
+    """ok, failed, refused, skipped, running, or lost: how its newest step ended."""
     note: str = ""
 
 
@@ -67,7 +68,18 @@ def _datasets(store: Store) -> list[DatasetStatus]:
                 version=None if newest is None else newest.version,
                 rows=None if newest is None else newest.rows,
                 state="running" if ended == "open" else ended,
-                note="" if step is None or step.error is None else step.error.splitlines()[0],
+                note=_note(newest, step),
             )
         )
     return found
+
+
+def _note(newest: Receipt | None, step: StepRecord | None) -> str:
+    """What went wrong last, why a slice was left out, or that the newest one is partial."""
+    if step is not None and step.error is not None:
+        return step.error.splitlines()[0]
+    if step is not None and step.state == "skipped":
+        return f"{step.slice_id} {step.reason}"
+    if newest is not None and newest.counters.is_partial and newest.counters.completeness is not None:
+        return f"{newest.slice_id} is partial: {newest.counters.completeness.in_words()}"
+    return ""

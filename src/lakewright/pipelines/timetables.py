@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
 from lakewright.model.schedules import CatchUp, OnDatasets, Rule, check_catch_up, check_cron
-from lakewright.model.times import parse_time
+from lakewright.model.times import Grid, parse_time
+from lakewright.patterns.data_flow.isolated_sequencer import After, WhenReady, resolve_marker
+from lakewright.pipelines.linking import made_by
 
 if TYPE_CHECKING:
     from lakewright.pipelines.declare import Pipeline
     from lakewright.pipelines.definitions import Settings
 
-__all__ = ["Timetable", "check_upstreams", "checked_schedule", "timetable_of", "timetables_of"]
+__all__ = ["Timetable", "check_upstreams", "checked_schedule", "checked_waits", "timetable_of", "timetables_of"]
 
 _NO_START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,10 +41,25 @@ class Timetable:
     makers: tuple[str, ...] = ()
     """The pipelines that make those datasets: while one of them runs, its changes are not complete."""
     triggers: tuple[str, ...] = ()
+    grid: Grid = "day"
+    pool: str | None = None
+    slots: int = 1
+    """How many runs of the pool may be at work at once."""
+    after: After | None = None
+    """The pipeline whose runs start it."""
+    after_schedule: str | None = None
+    """The cron text of that pipeline, on the clock of ``after_timezone``."""
+    after_timezone: str | None = None
+    waits_for: tuple[WhenReady, ...] = ()
+    """What must be ready before a time is run; paths are absolute."""
 
     @property
     def words(self) -> str:
         """The schedule in words."""
+        if self.after is not None:
+            task = "" if self.after.task is None else f" ({self.after.task})"
+            every = "" if self.after.every is None else f", once for each {self.after.every}"
+            return f"after {self.after.pipeline}{task}{every}"
         if self.upstream:
             joined = " or " if self.rule == "any" else " and "
             return f"new in {joined.join(self.upstream)}"
@@ -58,35 +76,68 @@ class Timetable:
         """The timetable that another process has told."""
         known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
         lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-        start = known.get("start")
-        return cls(**{**known, **lists, "start": None if start is None else parse_time(start)})
+        start, after = known.get("start"), known.get("after")
+        own = {
+            "start": None if start is None else parse_time(start),
+            "after": None if after is None else After(**after),
+            "waits_for": tuple(WhenReady(**one) for one in known.get("waits_for", ())),
+        }
+        return cls(**{**known, **lists, **own})
 
 
 def checked_schedule(
-    schedule: str | OnDatasets | None, timezone: str | None, catch_up: CatchUp
-) -> tuple[str | None, OnDatasets | None]:
-    """The cron text, or the datasets, that a pipeline's ``schedule`` stands for; a wrong one is refused."""
+    schedule: str | OnDatasets | After | None, timezone: str | None, catch_up: CatchUp
+) -> tuple[str | None, OnDatasets | None, After | None]:
+    """The cron text, the datasets, or the pipeline, that a ``schedule`` stands for; a wrong one is refused."""
     check_catch_up(catch_up)
     if isinstance(schedule, str):
         check_cron(schedule, timezone)
-        return schedule, None
-    if schedule is not None and not isinstance(schedule, OnDatasets):
-        raise ConfigurationError(f"{schedule!r} is no schedule. Write @daily, '0 6 * * *' or OnDatasets(...).")
+        return schedule, None, None
+    if schedule is not None and not isinstance(schedule, OnDatasets | After):
+        raise ConfigurationError(
+            f"{schedule!r} is no schedule. Write @daily, '0 6 * * *', OnDatasets(...) or After(...)."
+        )
     if timezone is not None:
         raise ConfigurationError("timezone goes with a schedule of times: schedule='0 6 * * *'.")
-    return None, schedule
+    return (None, None, schedule) if isinstance(schedule, After) else (None, schedule, None)
 
 
-def timetables_of(pipelines: Sequence[Pipeline]) -> list[Timetable]:
-    """The timetable of each pipeline, also of those without a schedule."""
-    return [
-        timetable_of(pipeline.settings, _upstream(pipeline, pipelines), _makers(pipeline, pipelines))
-        for pipeline in pipelines
-    ]
+def checked_waits(waits_for: WhenReady | Sequence[WhenReady], cron: str | None) -> tuple[WhenReady, ...]:
+    """What a pipeline waits for; refused where it has no times that could wait."""
+    waits = (waits_for,) if isinstance(waits_for, WhenReady) else tuple(waits_for)
+    if wrong := [one for one in waits if not isinstance(one, WhenReady)]:
+        raise ConfigurationError(f'waits_for is WhenReady("clean_visits", ...), not {wrong[0]!r}.')
+    if waits and cron is None:
+        raise ConfigurationError(
+            "waits_for says what the times of a schedule wait for, and this pipeline has none.",
+            hint='Say when its dates are due: schedule="@daily". OnDatasets(...) and After(...) wait by themselves.',
+        )
+    return waits
 
 
-def timetable_of(settings: Settings, upstream: Sequence[str] = (), makers: Sequence[str] = ()) -> Timetable:
-    """The timetable of a pipeline, with the datasets that it waits for."""
+def timetables_of(
+    pipelines: Sequence[Pipeline], *, pools: Mapping[str, int] | None = None, folder: Path | None = None
+) -> list[Timetable]:
+    """The timetable of each pipeline, also of those without a schedule; ``folder`` is the project's."""
+    known = {pipeline.name: pipeline.settings for pipeline in pipelines}
+    found = []
+    for pipeline in pipelines:
+        upstream, makers = _upstream(pipeline, pipelines), _makers(pipeline, pipelines)
+        table = timetable_of(pipeline.settings, upstream, makers, folder=folder)
+        if table.pool is not None:
+            table = replace(table, slots=(pools or {}).get(table.pool, 1))
+        if table.after is not None and table.after.pipeline in known:
+            other = known[table.after.pipeline]
+            table = replace(table, after_schedule=other.schedule, after_timezone=other.timezone)
+        found.append(table)
+    return found
+
+
+def timetable_of(
+    settings: Settings, upstream: Sequence[str] = (), makers: Sequence[str] = (), *, folder: Path | None = None
+) -> Timetable:
+    """The timetable of a pipeline, with the datasets that it waits for; ``folder`` is the project's."""
+    waits = settings.waits_for
     return Timetable(
         pipeline=settings.pipeline,
         schedule=settings.schedule,
@@ -99,12 +150,21 @@ def timetable_of(settings: Settings, upstream: Sequence[str] = (), makers: Seque
         rule="any" if settings.on_datasets is None else settings.on_datasets.rule,
         makers=tuple(makers),
         triggers=tuple(trigger.name for trigger in settings.triggers),
+        grid=settings.grid,
+        pool=settings.runs.pool,
+        after=settings.after,
+        waits_for=waits if folder is None else tuple(_placed(one, folder) for one in waits),
     )
+
+
+def _placed(wait: WhenReady, folder: Path) -> WhenReady:
+    own = {name: getattr(wait, name) for name in ("flag", "table", "project") if getattr(wait, name) is not None}
+    return replace(wait, **{name: resolve_marker(path, folder) for name, path in own.items()})
 
 
 def check_upstreams(pipelines: Sequence[Pipeline]) -> None:
     """Refuse a schedule by datasets that nobody makes, or that the pipeline makes itself."""
-    made_by = _made_by(pipelines)
+    owners = made_by(pipelines)
     for pipeline in pipelines:
         if pipeline.settings.on_datasets is None:
             continue
@@ -114,18 +174,14 @@ def check_upstreams(pipelines: Sequence[Pipeline]) -> None:
             problem = f"the pipeline '{pipeline.name}' reads no dataset of another pipeline, so nothing would start it"
             hint = 'Name the datasets: schedule=OnDatasets("clean_visits").'
         for name in found:
-            if name not in made_by:
+            if name not in owners:
                 problem = f"OnDatasets names '{name}', which no pipeline of this project makes"
-                hint = did_you_mean(name, list(made_by))
-            elif made_by[name] == pipeline.name:
+                hint = did_you_mean(name, list(owners))
+            elif owners[name] == pipeline.name:
                 problem = f"OnDatasets names '{name}', which '{pipeline.name}' makes itself: it would start itself"
                 hint = "Name datasets of other pipelines."
         if problem is not None:
             raise DefinitionError(f"{problem}.", file=pipeline.place.file, line=pipeline.place.line, hint=hint)
-
-
-def _made_by(pipelines: Sequence[Pipeline]) -> dict[str, str]:
-    return {name: p.name for p in pipelines for d in p.datasets for name in (d.name, *d.outputs)}
 
 
 def _upstream(pipeline: Pipeline, pipelines: Sequence[Pipeline]) -> list[str]:
@@ -134,11 +190,11 @@ def _upstream(pipeline: Pipeline, pipelines: Sequence[Pipeline]) -> list[str]:
         return []
     if wanted.names:
         return list(wanted.names)
-    made_by = _made_by(pipelines)
+    owners = made_by(pipelines)
     read = dict.fromkeys(name for d in pipeline.datasets for given in d.inputs for name in given.datasets)
-    return [name for name in read if name in made_by and made_by[name] != pipeline.name]
+    return [name for name in read if name in owners and owners[name] != pipeline.name]
 
 
 def _makers(pipeline: Pipeline, pipelines: Sequence[Pipeline]) -> list[str]:
-    made_by = _made_by(pipelines)
-    return sorted({made_by[name] for name in _upstream(pipeline, pipelines) if name in made_by})
+    owners = made_by(pipelines)
+    return sorted({owners[name] for name in _upstream(pipeline, pipelines) if name in owners})

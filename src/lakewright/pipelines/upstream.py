@@ -72,10 +72,16 @@ def take_over(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str]) -> 
     """
     pipelines = {shop.graph[name].pipeline for name in names}
     mine = [name for name, owner in shop.graph.owners.items() if shop.graph[owner].pipeline in pipelines]
-    if uppers:
+    if uppers and not _others_at_work(shop, pipelines):
         let_go(shop.lake, shop.store, mine)  # of a run that was killed; nobody else works on these pipelines now
     claimed = claim(shop.graph, shop.lake, uppers, shop.store, names)
     return borrow(shop.graph, shop.lake, uppers, shop.store), claimed
+
+
+def _others_at_work(shop: Workshop, pipelines: Iterable[str]) -> bool:
+    mine = {f"pipeline:{name}" for name in pipelines}
+    held = shop.store.leases.held(shop.now())
+    return any(one.alive and one.dataset in mine and one.owner_id != shop.owner_id for one in held)
 
 
 def claim(graph: Graph, lake: Lake, uppers: Sequence[Upper], store: Store, names: Iterable[str]) -> list[str]:

@@ -43,7 +43,7 @@ def backfill(
     outdated: bool,
 ) -> tuple[list[str], Wish]:
     """The datasets and slices of a backfill: those selected and everything below them."""
-    chosen = graph.closure(graph.select(select), down=True) if select else set(graph.order)
+    chosen = _without_declined(graph, graph.select(select)) if select else set(graph.order)
     names = [name for name in graph.order if name in chosen and (sources or not graph[name].is_source)]
     repeated: dict[str, frozenset[str]] = {}
     from_bronze: tuple[str, ...] = ()
@@ -57,6 +57,19 @@ def backfill(
         from_bronze = tuple(n for n in names if (s := graph[n].source) is not None and not _can_repeat(graph[n], s))
         repeated = {name: slices for name, slices in repeated.items() if name not in from_bronze}
     return names, Wish(run_time, backfill=span, again=repeated, outdated=outdated, from_bronze=from_bronze)
+
+
+def _without_declined(graph: Graph, selected: Sequence[str]) -> set[str]:
+    """What was selected and everything below it, but for pipelines that follow one of these and have not accepted."""
+    asked = {graph[name].pipeline for name in selected}
+    chosen, todo = set(selected), list(selected)
+    while todo:
+        for name in graph.downstream(todo.pop()) - chosen:
+            settings = graph[name].settings
+            if settings.pipeline in asked or settings.after is None or settings.after.backfills == "accept":
+                chosen.add(name)
+                todo.append(name)
+    return chosen
 
 
 def _can_repeat(dataset: Dataset, source: Source) -> bool:

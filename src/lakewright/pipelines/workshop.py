@@ -23,9 +23,10 @@ from lakewright.model.times import utc_now
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.marking import set_flag, withdraw_flag
+from lakewright.pipelines.states import SliceState
 from lakewright.store import Grant, Store
 
-__all__ = ["Attempt", "Made", "Workshop"]
+__all__ = ["Attempt", "Made", "Workshop", "leave_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +210,15 @@ class Attempt:
             told = Finding(self.dataset.name, "flag file", problem, slice_id=self.slice.id, cure="The next run does.")
             self.shop.store.findings.add([told], run_id=self.shop.run.run_id, now=self.shop.now())
         return Made(receipts, recovered=state == "recovered")
+
+
+def leave_out(shop: Workshop, dataset: Dataset, state: SliceState) -> Made:
+    """Record that a slice is left out on purpose, and why; nothing of it is touched."""
+    shop.store.steps.leave_out(
+        run_id=shop.run.run_id,
+        dataset=dataset.name,
+        slice_id=state.slice.id,
+        reason=f"{state.status}: {state.reason}",
+        now=shop.now(),
+    )
+    return Made(())

@@ -169,6 +169,7 @@ class _ProjectTable(BaseModel):
     name: str | None = None
     pipelines: tuple[str, ...] = ("pipelines/*.py",)
     default_target: str | None = None
+    pools: Mapping[str, PositiveInt] = Field(default_factory=dict)
     connections: Mapping[str, ConnectionTable] = Field(default_factory=dict, repr=False)
     targets: Mapping[str, _TargetTable] = Field(default_factory=lambda: {"dev": _TargetTable()})
 
@@ -184,6 +185,8 @@ class Settings(BaseModel):
     target: Target
     targets: Mapping[str, Target]
     """All targets of the file; environment overrides are in the chosen one only."""
+    pools: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    """How many runs of each pool may be at work at once."""
 
     @property
     def folder(self) -> Path:
@@ -250,6 +253,7 @@ def load_settings(
         pipelines=project.pipelines,
         target=targets[chosen],
         targets=targets,
+        pools=project.pools,
     )
 
 

@@ -11,7 +11,7 @@ from lakewright.store.origins import OWN, Origins
 from lakewright.store.owners import Owner, is_alive, this_process
 from lakewright.store.receipts import ELSEWHERE, Head, Receipts
 from lakewright.store.runs import RunRecord, Runs
-from lakewright.store.schedules import Pause, Schedules, Tried, Upstream
+from lakewright.store.schedules import Backfill, Pause, Produced, Schedules, Tried, Upstream
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.steps import StepRecord, Steps
 from lakewright.store.streams import Streams
@@ -22,6 +22,7 @@ __all__ = [
     "OWN",
     "WHOLE_DATASET",
     "Arrivals",
+    "Backfill",
     "CellHead",
     "Events",
     "Findings",
@@ -36,6 +37,7 @@ __all__ = [
     "Origins",
     "Owner",
     "Pause",
+    "Produced",
     "Receipts",
     "RunRecord",
     "Runs",

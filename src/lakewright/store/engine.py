@@ -131,7 +131,7 @@ class Store:
     def mark_ready(self, receipts: Sequence[Receipt], *, now: datetime, conn: Connection) -> None:
         """Set the markers of the slices that were made; after a rollback the live receipts alone tell."""
         for receipt in receipts:
-            if receipt.kind == "data":
+            if receipt.kind == "data" and not receipt.counters.is_partial:
                 self.markers.set(receipt.dataset, receipt.slice_id, run_id=receipt.run_id, now=now, conn=conn)
             elif receipt.kind == "restore":
                 self.markers.forget(receipt.dataset, conn=conn)

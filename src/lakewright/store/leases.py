@@ -108,6 +108,36 @@ class Leases:
             parts=tuple(sorted({part for row in gone for part in row.parts})),
         )
 
+    def acquire_place(
+        self,
+        name: str,
+        places: Sequence[str],
+        *,
+        owner_id: str,
+        run_id: str | None,
+        now: datetime,
+        queue: str | None = None,
+        ticket: int | None = None,
+    ) -> Grant:
+        """Lease the first of several places that no living owner has, behind everybody who waits longer in ``queue``.
+
+        ``ticket`` is the number of one's own place there; without one, everybody who waits comes first. Raises
+        ``LeaseHeldError`` where no place is free, or it is not one's turn.
+        """
+        with writing(self._engine) as c:
+            _draw(c, name)  # keeps two who ask apart on any database
+            at = lease_time(c, now)
+            known = c.execute(LEASES_WITH_OWNERS.where(leases.c.dataset.in_([name, queue or name]))).all()
+            living = [row for row in known if row.owner_id != owner_id and lives(row, at)]
+            taken = [row for row in living if row.dataset == name]
+            ahead = [row for row in living if row.dataset == queue and (ticket is None or row.number < ticket)]
+            busy = {row.slice_id for row in taken}
+            whole = {WHOLE_DATASET} & busy
+            free = [one for one in places if not (whole or one in busy or (one == WHOLE_DATASET and busy))]
+            if ahead or not free:
+                raise held_error((ahead or taken)[0], asked_by=owner_id)
+            return self.acquire(name, free[0], owner_id=owner_id, run_id=run_id, now=now, conn=c)
+
     def check(self, dataset: str, slice_id: str, number: int, now: datetime) -> bool:
         """Whether a grant still holds: not taken over, not broken, its owner not silent for too long."""
         mine = (leases.c.dataset == dataset) & (leases.c.slice_id == slice_id) & (leases.c.number == number)

@@ -12,7 +12,7 @@ from lakewright.store.tables import metadata
 
 __all__ = ["HEAD", "MIGRATIONS", "bring_up_to_date"]
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision under ``migrations/``. Revisions are numbered, so that text order is their order."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 

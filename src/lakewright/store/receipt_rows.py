@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, insert, select
 
 from lakewright.model.arrivals import JsonValue
+from lakewright.model.completeness import Completeness
 from lakewright.model.receipts import STALING_KINDS, Change, Counters, Filtered, Receipt
 from lakewright.store.tables import receipt_inputs, receipts, touched
 
@@ -111,5 +112,5 @@ def _receipt(row: Any, inputs: dict[str, int], cells: dict[str | None, Change]) 
 
 
 def _counters(known: dict[str, Any]) -> Counters:
-    filtered = known.pop("filtered", None)
-    return Counters(**known, filtered=None if filtered is None else Filtered(**filtered))
+    filtered, completeness = known.pop("filtered", None), Completeness.from_told(known.pop("completeness", None))
+    return Counters(**known, filtered=None if filtered is None else Filtered(**filtered), completeness=completeness)

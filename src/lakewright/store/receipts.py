@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Select, bindparam, delete, func, insert, select, update
 
 from lakewright.errors import ConfigurationError
+from lakewright.model.completeness import Completeness
 from lakewright.model.receipts import STALING_KINDS, Counters, Receipt, ReceiptKind
 from lakewright.store import holds, staleness
 from lakewright.store.dialect import reading, writing
@@ -184,6 +185,15 @@ class Receipts:
         """Slice -> version, input versions and code of its live receipt."""
         with reading(self._engine) as c:
             return staleness.live_slices(c, dataset)
+
+    def completeness(self, dataset: str) -> dict[str, Completeness]:
+        """Slice -> of which of its parts it was made, where its live receipt tells."""
+        query = select(receipts.c.slice_id, receipts.c.counters).where(
+            receipts.c.dataset == dataset, receipts.c.kind == "data", receipts.c.state == "live"
+        )
+        with reading(self._engine) as c:
+            told = {name: Completeness.from_told(known.get("completeness")) for name, known in c.execute(query)}
+        return {slice_id: found for slice_id, found in told.items() if found is not None}
 
     def cells(self, dataset: str, upto: int | None = None) -> dict[str | None, CellHead]:
         """Event cell -> the last version that made readers stale, and rows; None: rows without a time."""

@@ -34,6 +34,13 @@ class RunRecord:
     summary: Mapping[str, JsonValue] | None = None
     error: str | None = None
     cancel_requested: bool = False
+    asked_at: datetime | None = None
+    """Since when it has waited for a place, or for its time to be handed out."""
+
+    @property
+    def queued_seconds(self) -> float | None:
+        """How long it waited before it began; None where nobody noted it."""
+        return None if self.asked_at is None else max((self.started_at - self.asked_at).total_seconds(), 0.0)
 
 
 class Runs:
@@ -49,6 +56,7 @@ class Runs:
         owner_id: str | None,
         options: Mapping[str, JsonValue],
         now: datetime,
+        asked_at: datetime | None = None,
         conn: Connection | None = None,
     ) -> None:
         """Record that a run has begun; a further attempt of the same run takes over its row."""
@@ -65,6 +73,7 @@ class Runs:
             "summary": None,
             "error": None,
             "cancel_requested": False,
+            "asked_at": asked_at,
         }
         with writing(self._engine, conn) as c:
             if not c.execute(update(runs).where(runs.c.run_id == run.run_id).values(values)).rowcount:
@@ -91,9 +100,24 @@ class Runs:
             if not c.execute(update(runs).where(runs.c.run_id == run_id).values(values)).rowcount:
                 raise StoreError(f"The store knows no run '{run_id}', so it cannot be closed as '{state}'.")
 
+    def settle(self, run: Run, state: RunState, *, now: datetime, error: str, options: Mapping[str, JsonValue]) -> bool:
+        """Record how a run ended that was never begun; False where it is known already, which stays as it is."""
+        with writing(self._engine) as c:
+            if c.execute(select(runs.c.run_id).where(runs.c.run_id == run.run_id)).first() is not None:
+                return False
+            self.start(run, owner_id=None, options=options, now=now, conn=c)
+            self.finish(run.run_id, state, now=now, error=error, conn=c)
+            return True
+
     def get(self, run_id: str) -> RunRecord | None:
         """One run, or None."""
         found = self._records(select(runs).where(runs.c.run_id == run_id))
+        return found[0] if found else None
+
+    def of_time(self, pipeline: str, time: datetime) -> RunRecord | None:
+        """The scheduled run of a time of a pipeline that began last, or None."""
+        mine = (runs.c.reason == "scheduled") & (runs.c.pipeline == pipeline) & (runs.c.run_time == time)
+        found = self._records(select(runs).where(mine).order_by(runs.c.started_at.desc()).limit(1))
         return found[0] if found else None
 
     def latest(self, pipeline: str | None = None, limit: int = 20) -> list[RunRecord]:

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, Engine, and_, func, insert, or_, select, upda
 
 from lakewright.model.receipts import STALING_KINDS
 from lakewright.model.runs import RunState
+from lakewright.model.times import parse_time
 from lakewright.store.dialect import reading, writing
 from lakewright.store.tables import receipts, runs, schedules
 
-__all__ = ["Pause", "Schedules", "Tried", "Upstream"]
+__all__ = ["Backfill", "Pause", "Produced", "Schedules", "Tried", "Upstream"]
 
 
 class Pause(NamedTuple):
@@ -41,6 +42,27 @@ class Upstream(NamedTuple):
 
     version: int
     committed_at: datetime
+
+
+class Produced(NamedTuple):
+    """How the run of a time ended, or that it has not yet."""
+
+    run_id: str
+    run_time: datetime
+    state: RunState
+    summary: Mapping[str, Any] | None
+    error: str | None
+
+
+class Backfill(NamedTuple):
+    """A backfill that succeeded: of which pipelines and datasets, and over which event time."""
+
+    run_id: str
+    pipelines: tuple[str, ...]
+    datasets: tuple[str, ...]
+    start: datetime
+    end: datetime
+    began: datetime
 
 
 class Schedules:
@@ -105,6 +127,48 @@ class Schedules:
             good &= runs.c.run_time > after
         with reading(self._engine) as c:
             return set(c.execute(select(runs.c.run_time).where(good)).scalars())
+
+    def produced(self, pipeline: str, *, after: datetime | None, limit: int) -> list[Produced]:
+        """The runs of a pipeline's schedule and triggers, in order of time; of more than ``limit`` the newest."""
+        mine = (runs.c.pipeline == pipeline) & runs.c.reason.in_(("scheduled", "trigger"))
+        if after is not None:
+            mine &= runs.c.run_time > after
+        newest = select(*(runs.c[name] for name in Produced._fields)).where(mine).order_by(runs.c.run_time.desc())
+        with reading(self._engine) as c:
+            return [Produced(*row) for row in c.execute(newest.limit(limit))][::-1]
+
+    def bounds(self, pipeline: str) -> tuple[datetime | None, datetime | None]:
+        """The first and the last time of a pipeline's schedule and triggers that have a run."""
+        mine = (runs.c.pipeline == pipeline) & runs.c.reason.in_(("scheduled", "trigger"))
+        with reading(self._engine) as c:
+            row = c.execute(select(func.min(runs.c.run_time), func.max(runs.c.run_time)).where(mine)).one()
+        return row[0], row[1]
+
+    def backfills(self, *, after: datetime) -> list[Backfill]:
+        """The backfills of event time that began after a moment and succeeded, in order."""
+        good = (runs.c.reason == "backfill") & (runs.c.state == "ok") & (runs.c.started_at > after)
+        query = select(runs.c.run_id, runs.c.pipeline, runs.c.options, runs.c.started_at).where(good)
+        with reading(self._engine) as c:
+            found = list(c.execute(query.order_by(runs.c.started_at)))
+        return [
+            Backfill(
+                row.run_id,
+                tuple(row.pipeline.split(",")),
+                tuple(row.options.get("select", ())),
+                parse_time(row.options["backfill"][0]),
+                parse_time(row.options["backfill"][1]),
+                row.started_at,
+            )
+            for row in found
+            if "backfill" in row.options
+        ]
+
+    def first_good(self, pipeline: str) -> datetime | None:
+        """When the first run of a pipeline that succeeded began."""
+        mine = (runs.c.state == "ok") & (runs.c.pipeline == pipeline)
+        with reading(self._engine) as c:
+            found: datetime | None = c.execute(select(func.min(runs.c.started_at)).where(mine)).scalar()
+        return found
 
     def tried(self, *, apart: Sequence[str] = ()) -> list[Tried]:
         """The scheduled runs that have not succeeded, in the order in which they began.

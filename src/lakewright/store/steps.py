@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, Row, Select, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Select, bindparam, func, insert, or_, select, update
 
 from lakewright.model.runs import StepState
 from lakewright.store.dialect import reading, writing
@@ -19,6 +19,19 @@ _CLOSE = (
     update(steps)
     .where(steps.c.step_id == bindparam("id"))
     .values({name: bindparam(name) for name in ("state", "ended_at", "error", "hint")})
+)
+_MAKING = ("due", "missing", "late", "stale", "outdated", "revisit", "again", "backfill", "rolled back")
+"""How the reason of a step begins that makes a slice; others restore, rewind, or set rows aside."""
+_GOOD = (
+    select(steps.c.slice_id, steps.c.started_at, steps.c.ended_at)
+    .where(
+        steps.c.dataset == bindparam("of"),
+        steps.c.state == "ok",
+        steps.c.ended_at.is_not(None),
+        or_(*(steps.c.reason.like(f"{word}: %") for word in _MAKING)),
+    )
+    .order_by(steps.c.step_id.desc())
+    .limit(bindparam("most"))
 )
 
 
@@ -104,6 +117,48 @@ class Steps:
     def of_run(self, run_id: str) -> list[StepRecord]:
         """The steps of a run, in the order in which they began."""
         return self._records(select(steps).where(steps.c.run_id == run_id).order_by(steps.c.step_id))
+
+    def tried(self, dataset: str, first: str, upto: str) -> set[str]:
+        """The slices from ``first`` to ``upto`` (in order of text) that were begun once and not made."""
+        ended = steps.c.state.in_(("failed", "refused", "skipped"))
+        query = select(steps.c.slice_id).where(steps.c.dataset == dataset, ended).distinct()
+        with reading(self._engine) as c:
+            return {*c.execute(query.where(steps.c.slice_id.between(first, upto))).scalars()}
+
+    def left_out(self, dataset: str) -> dict[str, str]:
+        """Slice -> why it was left out on purpose, by the newest record that says so."""
+        query = select(steps.c.slice_id, steps.c.reason).where(steps.c.dataset == dataset, steps.c.state == "skipped")
+        with reading(self._engine) as c:
+            return {row.slice_id: row.reason for row in c.execute(query.order_by(steps.c.step_id))}
+
+    def leave_out(self, *, run_id: str, dataset: str, slice_id: str, reason: str, now: datetime) -> None:
+        """Record that a run left a slice out, and why."""
+        with writing(self._engine, None) as c:
+            step_id = self.open(
+                c,
+                run_id=run_id,
+                dataset=dataset,
+                slice_id=slice_id,
+                number=0,
+                attempt=1,
+                reason=reason,
+                outputs=(),
+                now=now,
+            )
+            self.close(step_id, "skipped", now=now, conn=c)
+
+    def durations(self, datasets: Iterable[str], *, most: int) -> dict[str, list[tuple[str, float]]]:
+        """Dataset -> slice and seconds of the last ``most`` steps that made a slice of it, newest first.
+
+        Those that never did are left out. Each costs one look at the newest rows of an index.
+        """
+        found = {}
+        with reading(self._engine) as c:
+            for name in datasets:
+                rows = c.execute(_GOOD, {"of": name, "most": most}).all()
+                if rows:
+                    found[name] = [(row.slice_id, (row.ended_at - row.started_at).total_seconds()) for row in rows]
+        return found
 
     def last(self, dataset: str) -> StepRecord | None:
         """The step of a dataset that began last."""

@@ -98,6 +98,7 @@ runs = Table(
     Column("summary", JsonText),
     Column("error", Told),
     Column("cancel_requested", Boolean, nullable=False),
+    Column("asked_at", Moment),
     Index(None, "pipeline", "started_at"),
     Index(None, "reason", "state", "pipeline", "run_time"),
 )

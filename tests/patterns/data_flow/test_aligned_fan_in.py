@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 from tests.patterns.delta import live_files, rows, version
+from tests.pipelines.lab import lab
 
+from lakewright import JsonFiles, Pipeline
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError
 from lakewright.patterns.data_flow.aligned_fan_in import join_aligned, union_aligned
 from lakewright.pipelines.progress import DatasetDone
+from lakewright.store import open_store
 
 
 @pytest.mark.shows("06.aligned-fan-in", 5)
@@ -77,19 +82,33 @@ def landing(day: int) -> str:
 
 @pytest.fixture
 def trend(project):  # type: ignore[no-untyped-def]
-    def make(folder: str):  # type: ignore[no-untyped-def]
-        return project({"pipelines/trend.py": DAY, "landing/1.json": landing(1)}, folder=folder)
-
-    return make
+    return project({"pipelines/trend.py": DAY, "landing/1.json": landing(1)})
 
 
 def totals(opened) -> list[tuple[object, ...]]:  # type: ignore[no-untyped-def]
     return rows(opened.sql("SELECT string(day), visits FROM daily"))
 
 
+@pytest.mark.shows("06.aligned-fan-in", 4)
+def test_of_24_hourly_runs_each_makes_its_hour_and_the_last_one_the_day(tmp_path: Path) -> None:
+    hours = [f"2026-01-01T{hour:02d}" for hour in range(24)]
+    trend = Pipeline("trend", start="2026-01-01")
+    trend.source("raw", JsonFiles("landing"), schema="visit string, at timestamp", event_time="at")
+    trend.add(lambda raw: raw, name="hourly", event_time="hour", grid="hour")
+    trend.add(lambda hourly: hourly, name="daily", event_time="day")
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        told = lab(store, trend)
+        told.arrive("raw", *hours)
+        for hour, after in zip(hours, [*hours[1:], "2026-01-02T00"], strict=True):
+            assert [one for _, one in told.turns("hourly", f"{after}:00")] == [hour]
+            told.commit("hourly", hour, {hour: 1}, raw=0)
+            days = [one for _, one in told.turns("daily", f"{after}:00")]
+            assert days == (["2026-01-01"] if hour == hours[-1] else [])
+
+
 @pytest.mark.shows("06.aligned-fan-in", 1, 2, 3, 4, 6)
 def test_a_day_is_made_of_its_hours_all_at_once_or_one_by_one(trend) -> None:  # type: ignore[no-untyped-def]
-    opened = trend("at_once")
+    opened = trend
     broken = opened.graph["hourly"].function.__globals__["BROKEN"]
 
     # Hour 23 fails: 23 hours are made, at most four at a time, and the day is not.
@@ -110,24 +129,23 @@ def test_a_day_is_made_of_its_hours_all_at_once_or_one_by_one(trend) -> None:  #
     assert totals(opened) == [("2026-01-01", 300)]
     assert rows(opened.sql("SELECT sum(count) FROM hourly")) == [(300,)]
 
-    # The next day beside it, repeated from the start: no row twice, the other day's files stay.
-    (opened.folder / "landing/2.json").write_text("\n".join(landing(2).splitlines()[:6]))
-    assert opened.run(at="2026-01-03").state == "ok"
-    first = [f for f, at in live_files(opened.lake.resolve("hourly")).items() if at["_lw_event"] < "2026-01-02"]
-    again = opened.backfill("2026-01-02", "2026-01-03", select=["hourly"])
-    assert [o.dataset for o in again.made] == ["hourly", "hourly", "hourly", "daily"]
-    assert totals(opened) == [("2026-01-01", 300), ("2026-01-02", 6)]
-    assert set(first) <= set(live_files(opened.lake.resolve("hourly")))
+    # The next day beside it, hour by hour (the first ones were waited for): each run makes its hour, the last the day.
+    (opened.folder / "landing/2.json").write_text(landing(2))
+    before = version(opened.lake.resolve("daily"))
+    times = ("2026-01-02T21:00", "2026-01-02T22:00", "2026-01-02T23:00", "2026-01-03T00:00")
+    made = [[o.dataset for o in opened.run(at=at, parallel=4).made] for at in times]
+    assert made == [["raw", *["hourly"] * 21], ["hourly"], ["hourly"], ["hourly", "daily"]]
+    assert version(opened.lake.resolve("daily")) == before + 1
+    assert totals(opened) == [("2026-01-01", 300), ("2026-01-02", 300)]
 
-    # Hour by hour: each run makes its hour, the last one also the day.
-    slowly = trend("one_by_one")
-    made = [
-        [o.dataset for o in slowly.run(at=f"2026-01-0{1 + hour // 24}T{hour % 24:02d}:00").made]
-        for hour in range(1, 25)
-    ]
-    assert made == [["raw", "hourly"], *[["hourly"]] * 22, ["hourly", "daily"]]
-    assert totals(slowly) == [("2026-01-01", 300)]
-    assert version(slowly.lake.resolve("daily")) == 0
+    # A short day, repeated from the start: no row twice, the other days' files stay.
+    (opened.folder / "landing/3.json").write_text("\n".join(landing(3).splitlines()[:6]))
+    assert opened.run(at="2026-01-04").state == "ok"
+    first = [f for f, at in live_files(opened.lake.resolve("hourly")).items() if at["_lw_event"] < "2026-01-03"]
+    again = opened.backfill("2026-01-03", "2026-01-04", select=["hourly"])
+    assert [o.dataset for o in again.made] == ["hourly", "hourly", "hourly", "daily"]
+    assert totals(opened) == [("2026-01-01", 300), ("2026-01-02", 300), ("2026-01-03", 6)]
+    assert set(first) <= set(live_files(opened.lake.resolve("hourly")))
 
 
 def visits(hour: int, count: int) -> str:

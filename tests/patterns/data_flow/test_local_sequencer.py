@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.patterns.delta import rows, version
+from tests.processes import killed
 
 from lakewright.errors import ConfigurationError, DefinitionError, StepFailed
 from lakewright.patterns.data_flow.local_sequencer import Step, run_in_sequence
@@ -195,12 +193,9 @@ with Project(sys.argv[1]) as project:
 
 
 @pytest.mark.shows("06.local-sequencer", 5)
-def test_a_unit_killed_between_data_and_state_is_repeated_as_a_whole(project) -> None:  # type: ignore[no-untyped-def]
-    toml = 'name = "test"\n[targets.dev]\nfast_start = true\n'
-    opened = project({"lakewright.toml": toml, "pipelines/shop.py": UNIT, "landing/1.json": LINE.format(1)})
-    environment = {**os.environ, "LAKEWRIGHT_FAILPOINT": "private_written"}
-    killed = subprocess.run([sys.executable, "-c", RUN, str(opened.folder)], env=environment, check=False, timeout=180)
-    assert killed.returncode == -9
+def test_a_unit_killed_between_data_and_state_is_repeated_as_a_whole(project, connect_url: str) -> None:  # type: ignore[no-untyped-def]
+    opened = project({"pipelines/shop.py": UNIT, "landing/1.json": LINE.format(1)})
+    killed(opened.folder, "-c", RUN, str(opened.folder), failpoint="private_written", master=connect_url)
     opened.graph  # noqa: B018  (declares the names)
     assert opened.lake.log("data").exists()
     assert not opened.lake.log("state").exists()

@@ -78,7 +78,12 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from lakewright.patterns.error_management.filter_interceptor import intercept_filters
 
-spark = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate()
+settings = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+spark = SparkSession.builder.master("local[2,3]").config(map=settings).getOrCreate()
 
 def fails_at_first(batches):
     for batch in batches:

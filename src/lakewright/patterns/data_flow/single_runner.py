@@ -29,12 +29,14 @@ class SingleRunner:
     """The run policy of a pipeline.
 
     ``queue`` is how many runs may wait for the active one (``run --wait``) before the next is told "too many
-    requests"; with 0 none may.
+    requests"; with 0 none may. ``pool`` is the share of the machines that its runs come out of: a name under
+    ``[pools]`` in ``lakewright.toml``.
     """
 
     depends_on_past: bool = False
     queue: int = 16
     concurrency: int = 1
+    pool: str | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency != 1:

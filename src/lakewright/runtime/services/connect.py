@@ -21,7 +21,7 @@ from lakewright.runtime.services.ports import HOST, accepts
 from lakewright.runtime.services.processes import Process
 from lakewright.runtime.services.spark_processes import SparkService
 from lakewright.runtime.services.state import Place, State
-from lakewright.runtime.session import FAST_START
+from lakewright.runtime.session import FAST_START, LOCAL_LOG
 
 __all__ = ["ConnectService"]
 
@@ -89,6 +89,7 @@ class ConnectService(SparkService):
             options += [*FAST_START.split(), "-Xmn512m", "-XX:MetaspaceSize=256m"]
         return {
             **DELTA_SETTINGS,
+            **LOCAL_LOG,
             **SMALL,
             **(PLAIN if self.throwaway else {}),
             "spark.master": "local[2]" if self.throwaway else "local[*]",
