@@ -46,6 +46,7 @@ lint: setup
 	@$(BIN)/lint-imports
 
 test: lint ## style, layers and the whole suite
+	@$(BIN)/python -m lakewright.testing.airflow
 	@$(if $(ARGS),:,$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" --engine connect $(OVER_CONNECT))
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not chaos" $(ARGS)
 

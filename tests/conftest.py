@@ -19,6 +19,8 @@ LONG = (
     "pipelines/test_kills.py",
     "pipelines/test_replay.py",
     "pipelines/test_sessions.py",
+    "pipelines/airflow/test_on_airflow.py",
+    "patterns/data_flow/test_concurrent_runner.py",
     "cli/test_end_to_end.py",
     "pipelines/test_scenarios.py",
     "runtime/test_cluster.py",

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.chaos
 
 DAGS = ("blog.sources", "blog.visits", "blog.sessions")
 DAYS = 4
+LAST = "2026-01-05T06:00:00+00:00"
+"""Of the runs by hand, after those of the schedule; Airflow makes no task for a date after the DAG's end."""
 AFTER = "from lakewright.patterns.data_flow.isolated_sequencer import After"
 
 
@@ -34,7 +36,7 @@ def test_the_exported_platform_is_killed_and_backfilled_and_has_the_tables_of_an
     calm, wild = prepare(tmp_path / "calm"), prepare(tmp_path / "wild")
     deliver_late(calm)
     with Project(calm, spark=spark) as project:
-        for error in project.run(at="2026-01-06").errors:
+        for error in project.run(at=LAST).errors:
             raise error
         expected = content(project)
 
@@ -49,7 +51,9 @@ def test_the_exported_platform_is_killed_and_backfilled_and_has_the_tables_of_an
         assert all_good(airflow) == DAYS * len(DAGS)
         deliver_late(wild)
         for dag_id in DAGS:  # in their order: what one takes, the next one reads
-            assert airflow.ended(dag_id, airflow.trigger(dag_id, "2026-01-06T00:00:00+00:00"), seconds=600) == "success"
+            run_id = airflow.trigger(dag_id, LAST)
+            assert airflow.ended(dag_id, run_id, seconds=600) == "success"
+            assert airflow.tasks(dag_id, run_id)["run"]["state"] in ("success", "skipped")
         airflow.backfill("blog.visits", "2026-01-02T00:00:00+00:00", "2026-01-04T00:00:00+00:00")
         with Project(wild, spark=spark) as project:
             airflow.wait(lambda: len(backfilled(project)) == 3, "the backfill", 900)
@@ -83,7 +87,7 @@ def export(folder: Path, dags: Path) -> None:
         "timedelta(minutes=1)": "timedelta(seconds=1)",
         '"retries": 2': '"retries": 99',
         "poke_interval=30": "poke_interval=2",
-        "    catchup=True,\n": "    catchup=True,\n    end_date=datetime(2026, 1, 5, tzinfo=UTC),\n",
+        "    catchup=True,\n": "    catchup=True,\n    end_date=datetime(2026, 1, 5, 12, tzinfo=UTC),\n",
     }
     for file in dags.glob("blog_*.py"):
         text = file.read_text()

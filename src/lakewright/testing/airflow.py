@@ -37,6 +37,7 @@ __all__ = ["Airflow", "ensure_airflow", "running_airflow"]
 _CONSTRAINTS = Path(__file__).with_name("airflow-constraints.txt")
 _MARKER = ".complete"
 _STATES_AT_THE_END = ("success", "failed")
+_BUSY = 503
 
 
 def ensure_airflow(progress: Progress | None = None) -> Path:
@@ -235,7 +236,8 @@ def _end_with_us() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
-def _ask(url: str, method: str, body: Mapping[str, Any] | None, token: str | None) -> Any:
+def _ask(url: str, method: str, body: Mapping[str, Any] | None, token: str | None, patience: int = 60) -> Any:
+    """Ask a server; where SQLite is locked just then by the scheduler, ask again."""
     heads = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
     data = None if body is None else json.dumps(body).encode()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -243,6 +245,9 @@ def _ask(url: str, method: str, body: Mapping[str, Any] | None, token: str | Non
         with opener.open(urllib.request.Request(url, data, heads, method=method), timeout=30) as answer:
             return json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
+        if error.code == _BUSY and patience:
+            time.sleep(0.5)
+            return _ask(url, method, body, token, patience - 1)
         raise AssertionError(f"{method} {url}: {error.code} {error.read().decode()[:500]}") from None
 
 
