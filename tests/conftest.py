@@ -61,7 +61,8 @@ THRIFTY = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m",
+    # A worker lives for half an hour: Java's second compiler, which `fast_start` leaves out, pays for itself.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=256m",
     # Without Hadoop's native library a file that appears by Spark's own way starts processes, most of them `readlink`.
     # The processes that tests start do as they do for everybody.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -80,8 +81,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if engine_of(request.config) == "connect":
         session = connected_session(request.getfixturevalue("connect_url"))
     else:
-        folder, small = tmp_path_factory.mktemp("spark"), {"driver_memory": "2g", "fast_start": True}
-        session = local_session(Target.at(folder, master="local[2]", spark=THRIFTY, **small), "tests")
+        folder = tmp_path_factory.mktemp("spark")
+        session = local_session(Target.at(folder, master="local[2]", driver_memory="2g", spark=THRIFTY), "tests")
     yield session
     stop_session(session)
 

@@ -19,6 +19,7 @@ __all__ = [
     "LakewrightError",
     "LeaseHeldError",
     "LimitExceeded",
+    "MadeMeanwhileError",
     "MissingColumnsError",
     "NotReady",
     "SchemaChangeError",
@@ -157,6 +158,10 @@ class LeaseHeldError(LakewrightError):
         super().__init__(message, hint=hint)
         self.name = name
         self.owner = owner
+
+
+class MadeMeanwhileError(LakewrightError):
+    """Somebody else has made the slice since it was found to be due."""
 
 
 class TooManyRunsError(LeaseHeldError):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lakewright.errors import ConfigurationError, LeaseHeldError, StoreError
+from lakewright.errors import ConfigurationError, LeaseHeldError, MadeMeanwhileError, StoreError
 from lakewright.model.receipts import Change, Receipt
-from lakewright.store import HeldSlice, Store, open_store, this_process
+from lakewright.store import HeldSlice, Known, Store, open_store, this_process
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -39,7 +39,7 @@ def worker(store: Store) -> str:
     return owner.owner_id
 
 
-def begin(store: Store, owner_id: str, slice_id: str = "2026-01-04") -> tuple[object, int]:
+def begin(store: Store, owner_id: str, slice_id: str = "2026-01-04", known: Known | None = None) -> tuple[object, int]:
     return store.begin_step(
         "visits",
         slice_id,
@@ -49,6 +49,7 @@ def begin(store: Store, owner_id: str, slice_id: str = "2026-01-04") -> tuple[ob
         reason="due",
         outputs=["visits"],
         now=NOW,
+        known=known,
     )
 
 
@@ -284,3 +285,14 @@ def test_a_zombie_that_ends_its_step_keeps_the_lease_of_its_successor(store: Sto
     new = store.leases.acquire("visits", "whole", owner_id=successor.owner_id, run_id="r2", now=later)
     assert store.finish_step(step_id, "ok", grant=old, receipts=[], now=later) is False
     assert store.leases.check("visits", "whole", new.number, later)
+
+
+def test_a_slice_that_another_run_has_made_since_it_was_found_due_is_not_leased(store: Store) -> None:
+    owner_id = worker(store)
+    grant, step_id = begin(store, owner_id, known=Known(None))
+    store.finish_step(step_id, "ok", grant=grant, receipts=[data(1)], now=NOW)  # type: ignore[arg-type]
+    with pytest.raises(MadeMeanwhileError, match="was made by another run meanwhile"):
+        begin(store, owner_id, known=Known(None))
+    assert store.leases.held(NOW) == []
+    assert store.steps.open_steps() == []
+    begin(store, owner_id, known=Known(1))

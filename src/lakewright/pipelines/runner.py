@@ -239,6 +239,7 @@ class Runner:
             overdue = self._waiting(dataset)
         for given in dataset.inputs:
             pin(self._shop.lake, self._shop.store, given.dataset)
+        self._turns.look(dataset)
         plan = self._decider.decide(dataset.name, replace(wish, ended=frozenset(node.waits_for)))
         for problem in settle_markers(self._shop, plan):
             self._note(problem, "warning")

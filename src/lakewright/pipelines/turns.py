@@ -8,11 +8,12 @@ Guarantee:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from threading import Event as Flag
 
-from lakewright.errors import InterruptedRun, LeaseHeldError, NotReady
+from lakewright.errors import InterruptedRun, LeaseHeldError, MadeMeanwhileError, NotReady
 from lakewright.model.slices import Slice
 from lakewright.model.times import parse_time
 from lakewright.pipelines.decide import Decider
@@ -20,7 +21,7 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.own_times import OwnTimes
 from lakewright.pipelines.states import DatasetPlan, SliceState, Wish
 from lakewright.pipelines.workshop import Made, Workshop
-from lakewright.store import HeldLease
+from lakewright.store import HeldLease, Known, LiveSlice
 
 __all__ = ["Turns"]
 
@@ -35,6 +36,12 @@ class Turns:
 
     def __init__(self, shop: Workshop, decider: Decider, wish: Wish, stop: Flag) -> None:
         self._shop, self._decider, self._wish, self._stop = shop, decider, wish, stop
+        self._live: dict[str, Mapping[str, LiveSlice]] = {}
+
+    def look(self, dataset: Dataset) -> None:
+        """Note what is there of a dataset, before it is decided what to make of it."""
+        if dataset.settings.runs.concurrency > 1:
+            self._live[dataset.name] = self._shop.store.receipts.live_slices(dataset.name)
 
     def are_taken(self, dataset: Dataset) -> bool:
         """Whether the slices of a dataset are made in order over several runs."""
@@ -56,16 +63,23 @@ class Turns:
                 self._pause(dataset, "")
 
     def make(self, make: Make, dataset: Dataset, state: SliceState, attempt: int) -> Made:
-        """Make a slice; where another run makes it just now, wait, and take its work as done if it succeeds."""
-        if dataset.settings.runs.concurrency > 1:
-            self._see_inputs(dataset, state)
+        """Make a slice; where another run makes it just now, wait, and take its work as done if it succeeds.
+
+        One that was made since it was found to be due is not made again either.
+        """
+        if dataset.settings.runs.concurrency == 1:
+            return make(self._shop, dataset, state, attempt=attempt)
+        self._see_inputs(dataset, state)
         while True:
+            there = self._live.get(dataset.name, {}).get(state.slice.id)
+            shop = replace(self._shop, known=Known(None if there is None else there.version))
             try:
-                return make(self._shop, dataset, state, attempt=attempt)
+                return make(shop, dataset, state, attempt=attempt)
             except LeaseHeldError:
-                if dataset.settings.runs.concurrency == 1:
-                    raise
-            self._pause(dataset, state.slice.id)
+                self._pause(dataset, state.slice.id)
+            except MadeMeanwhileError:
+                pass
+            self.look(dataset)
             if state.slice.id not in {one.slice.id for one in self._left(dataset).to_make}:
                 receipt = self._shop.store.receipts.live(dataset.name, state.slice.id)
                 return Made(() if receipt is None else (receipt,), recovered=True)

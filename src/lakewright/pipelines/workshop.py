@@ -24,7 +24,7 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.marking import set_flag, withdraw_flag
 from lakewright.pipelines.states import SliceState
-from lakewright.store import Grant, Store
+from lakewright.store import Grant, Known, Store
 
 __all__ = ["Attempt", "Made", "Workshop", "leave_out"]
 
@@ -61,6 +61,8 @@ class Workshop:
     """Whether the run was asked to stop."""
     connections: Connections = field(default_factory=Connections)
     project_name: str = ""
+    known: Known | None = None
+    """What was there of a slice when it was decided to make it, where other runs may be making it too."""
 
     @contextmanager
     def attempt(
@@ -91,6 +93,7 @@ class Workshop:
             outputs=[*dataset.outputs, dataset.name],
             now=self.now(),
             rewrites=rewrites and not whole,
+            known=self.known,
         )
         current = Attempt(self, dataset, slice_, lease, grant, step_id, attempt)
         failpoint("leased")

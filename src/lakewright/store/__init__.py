@@ -1,7 +1,7 @@
 """The control store: an index of the lake's logs, and who works on what just now."""
 
 from lakewright.store.arrivals import Arrivals
-from lakewright.store.engine import Store, open_store
+from lakewright.store.engine import Known, Store, open_store
 from lakewright.store.events import Events
 from lakewright.store.findings import Findings
 from lakewright.store.holds import HeldSlice
@@ -30,6 +30,7 @@ __all__ = [
     "Head",
     "HeldLease",
     "HeldSlice",
+    "Known",
     "Leases",
     "LiveSlice",
     "Marker",

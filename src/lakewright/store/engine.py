@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
-from lakewright.errors import ConfigurationError, StoreError
+from lakewright.errors import ConfigurationError, MadeMeanwhileError, StoreError
 from lakewright.masking import remember
 from lakewright.model.findings import Finding
 from lakewright.model.receipts import Receipt
@@ -32,9 +32,15 @@ from lakewright.store.schedules import Schedules
 from lakewright.store.steps import Steps
 from lakewright.store.streams import Streams
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Known", "Store", "open_store"]
 
 _ADDRESSES = "Write it as sqlite:///.lakewright/store.db, or as postgresql://USER@HOST/DATABASE."
+
+
+class Known(NamedTuple):
+    """The version of a slice's live receipt when it was decided to make it; None where there was none."""
+
+    version: int | None
 
 
 class Store:
@@ -72,12 +78,16 @@ class Store:
         lease: str | None = None,
         parts: Sequence[str] = (),
         rewrites: bool = False,
+        known: Known | None = None,
     ) -> tuple[Grant, int]:
         """Lease the slice (or what ``lease`` names: ``*``, the whole dataset) and open the step's record.
 
-        One that ``rewrites`` the slice withdraws its markers in the same transaction.
+        One that ``rewrites`` the slice withdraws its markers in the same transaction. With ``known`` nothing is done
+        where somebody has made the slice since.
         """
         with self.transaction() as conn:
+            if known is not None and self.receipts.live_version(dataset, slice_id, conn=conn) != known.version:
+                raise MadeMeanwhileError(f"{dataset}, slice {slice_id} was made by another run meanwhile.")
             grant = self.leases.acquire(
                 dataset, lease or slice_id, owner_id=owner_id, run_id=run_id, now=now, parts=parts, conn=conn
             )

@@ -122,6 +122,11 @@ class Receipts:
         """The data receipt that counts for a slice."""
         return self._one(_data(dataset, slice_id).where(receipts.c.state == "live"))
 
+    def live_version(self, dataset: str, slice_id: str, *, conn: Connection) -> int | None:
+        """The version of the data receipt that counts for a slice, within a transaction."""
+        counts = _data(dataset, slice_id).where(receipts.c.state == "live")
+        return conn.execute(counts.with_only_columns(func.max(receipts.c.version))).scalar()
+
     def first(self, dataset: str, slice_id: str) -> Receipt | None:
         """The first data receipt that a slice ever had."""
         return self._one(_data(dataset, slice_id).order_by(receipts.c.version).limit(1))
