@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakewright import masking
+from lakewright.runtime.session import SHORT_WORK
 from lakewright.testing.connect import connected_session, engine_of
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ LONG = (
 
 # As the plug-in's own session, and tuned further for the thousands of commits of one run.
 THRIFTY = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **SHORT_WORK,
     # A worker lives for half an hour: Java's second compiler, which `fast_start` leaves out, pays for itself.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=256m",
     # Without Hadoop's native library a file that appears by Spark's own way starts processes, most of them `readlink`.

@@ -49,7 +49,8 @@ TARGET_KEYS = {
     "outdated_limit": 'With `outdated = "run"`: a dataset with more outdated slices than this is only shown.',
     "upstream": "Another target, from whose lake everything is read that this one has not made itself. See below.",
     "logstore": "The Delta log store class of an object store on which several drivers write.",
-    "fast_start": "Start the local JVM for short work: quick to begin, slower at its peak. Good for tests.",
+    "fast_start": "Run local Spark for short work: quick to begin and on thousands of rows, slower on millions (no "
+    "generated code, no adaptive planning, one compiler).",
     "connections": "Connections that replace those of the project of the same name, each as a whole.",
 }
 CONNECTION_KEYS = {

@@ -47,16 +47,9 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         stop_session(session)
         return
     folder = tmp_path_factory.mktemp("spark")
-    # What pays for itself on large data: planning anew while a query runs is a fifth of a small write, generating
-    # code another quarter. The processes that tests start (the real command) run with both.
-    plain = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # Room for many short tests: the defaults collect garbage every second.
-        "spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m",
-    }
-    target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True, spark=plain)
+    # Room for many short tests: the defaults collect garbage every second.
+    roomy = {"spark.driver.extraJavaOptions": "-Xmn512m -XX:MetaspaceSize=256m"}
+    target = Target.at(folder, master="local[2]", driver_memory="2g", fast_start=True, spark=roomy)
     session = local_session(target, "tests")
     yield session
     stop_session(session)

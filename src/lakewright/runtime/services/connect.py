@@ -21,7 +21,7 @@ from lakewright.runtime.services.ports import HOST, accepts
 from lakewright.runtime.services.processes import Process
 from lakewright.runtime.services.spark_processes import SparkService
 from lakewright.runtime.services.state import Place, State
-from lakewright.runtime.session import FAST_START, LOCAL_LOG
+from lakewright.runtime.session import FAST_START, LOCAL_LOG, SHORT_WORK
 
 __all__ = ["ConnectService"]
 
@@ -30,13 +30,6 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-}
-
-# Neither pays for itself on the few rows of a test.
-PLAIN = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
@@ -91,7 +84,7 @@ class ConnectService(SparkService):
             **DELTA_SETTINGS,
             **LOCAL_LOG,
             **SMALL,
-            **(PLAIN if self.throwaway else {}),
+            **(SHORT_WORK if self.throwaway else {}),
             "spark.master": "local[2]" if self.throwaway else "local[*]",
             "spark.app.name": "lakewright connect",
             "spark.connect.grpc.binding.address": HOST,
