@@ -24,7 +24,7 @@ def archive(screen: Screen) -> None:
     if screen.as_json:
         screen.show_json({"archive": str(file), "bytes": file.stat().st_size, "error": None})
     else:
-        screen.write(f"{file}\n")
+        screen.write(f"Local sessions of this Python start with {file} ({file.stat().st_size / 1e6:.0f} MB).\n")
 
 
 def packages(

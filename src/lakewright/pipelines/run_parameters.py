@@ -17,7 +17,9 @@ def checked_parameters(graph: Graph, names: Iterable[str], given: Mapping[str, s
     pipelines = {graph[name].pipeline: graph[name].settings.parameters for name in names}
     declared = {name for parameters in pipelines.values() for name in parameters}
     if unknown := [name for name in given if name not in declared]:
-        raise UnknownNameError("parameter", unknown[0], declared)
+        error = UnknownNameError("parameter", unknown[0], declared)
+        error.hint = error.hint or f'A pipeline declares it: Pipeline(..., parameters={{"{unknown[0]}": ["a", "b"]}}).'
+        raise error
     for parameters in pipelines.values():
         check_parameters(parameters, {name: value for name, value in given.items() if name in parameters})
     return given

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def archive_file() -> Path:
     java = find_java()
     release = java.home / "release"
     told = [str(java.home), str(release.stat().st_mtime_ns if release.exists() else java.version)]
-    told += [str(pyspark_folder()), str(jar_folder())]
+    told += [str(pyspark_folder()), version("pyspark"), str(jar_folder())]
     return cache_folder() / "classes" / f"{hashlib.sha256('|'.join(told).encode()).hexdigest()[:16]}.jsa"
 
 

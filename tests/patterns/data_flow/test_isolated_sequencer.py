@@ -419,12 +419,12 @@ def test_the_registry_shows_producer_dataset_and_consumer_of_both_kinds_of_link(
         Edge("devices_loader", "devices", "devices_aggregator", "reads"),
         Edge("devices_loader", "devices", "devices_aggregator", "run"),
     ]
-    tables = {one.pipeline: one for one in timetables_of([loader, aggregator, dashboard], folder=Path("/work/b"))}
+    tables = {one.pipeline: one for one in timetables_of([loader, aggregator, dashboard], folder=Path("/teams/b"))}
     assert tables["devices_aggregator"].after_schedule == "@hourly"
     assert [one.project or one.flag for one in tables["dashboard"].waits_for] == [
         None,
-        "/work/team_a",
-        "/work/b/ads/{slice}",
+        "/teams/team_a",
+        "/teams/b/ads/{slice}",
     ]
     assert Timetable.from_json(tables["dashboard"].as_json()) == tables["dashboard"]
 
