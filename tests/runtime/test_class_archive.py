@@ -38,10 +38,11 @@ def test_an_archive_that_java_does_not_take_is_refused(home):
         class_archive._check(broken, "nothing.jar")
 
 
-def test_archives_of_a_pyspark_that_is_gone_are_cleared_away(home):
-    for name, place in (("kept", home), ("gone", home / "gone")):
+def test_archives_of_a_pyspark_that_is_gone_or_was_replaced_are_cleared_away(home):
+    earlier = class_archive._made_for()  # the same environment, when its PySpark was another version
+    for name, made_for in (("kept", f"{home}\n/java"), ("gone", f"{home}/gone\n/java"), ("earlier", earlier)):
         (home / f"{name}.jsa").touch()
-        (home / f"{name}.txt").write_text(str(place))
+        (home / f"{name}.txt").write_text(made_for)
     (home / "killed.part").touch()
     (home / "nameless.jsa").touch()
     class_archive._clear_away(home)

@@ -71,14 +71,20 @@ def ensure_archive(progress: Progress | None = None) -> Path:
 
 
 def _clear_away(folder: Path) -> None:
-    """Archives whose PySpark is gone, and what a killed process left."""
+    """Archives whose PySpark is gone or was another version, and what a killed process left."""
     for file in folder.glob("*.jsa"):
-        home = file.with_suffix(".txt")
-        if not home.exists() or not Path(home.read_text(encoding="utf-8")).exists():
+        note = file.with_suffix(".txt")
+        made_for = note.read_text(encoding="utf-8") if note.exists() else ""
+        if made_for == _made_for() or not made_for or not Path(made_for.split("\n")[0]).exists():
             file.unlink()
-            home.unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
     for part in folder.glob("*.part"):
         part.unlink()
+
+
+def _made_for() -> str:
+    """The PySpark and the Java that an archive belongs to, whichever versions they were."""
+    return f"{pyspark_folder()}\n{find_java().home}"
 
 
 def _make(file: Path) -> None:
@@ -86,7 +92,7 @@ def _make(file: Path) -> None:
     try:
         class_path = _fill(part)
         _check(part, class_path)
-        file.with_suffix(".txt").write_text(str(pyspark_folder()), encoding="utf-8")
+        file.with_suffix(".txt").write_text(_made_for(), encoding="utf-8")
         part.rename(file)
     finally:
         part.unlink(missing_ok=True)
