@@ -121,7 +121,7 @@ def test_an_input_that_is_read_whole_has_changed_and_makes_nothing_again(store: 
         "let be",
         "users has changed since, and is read in a way that makes nothing again",
         "users=Whole()",
-        "users is at 1",
+        "users 1 now",
     )
 
 

@@ -42,7 +42,7 @@ def _line(line: Why, width: int) -> Text:
     if line.policy:
         shown.append(f"; by {line.policy}")
     if line.inputs:
-        shown.append(f"  ({line.inputs})", style="dim")
+        shown.append(f"  (versions: {line.inputs})", style="dim")
     return shown
 
 

@@ -161,7 +161,7 @@ class _Teller:
                     "let be",
                     f"{given.dataset} has changed since, and is read in a way that makes nothing again",
                     policy=f"{given.parameter}={type(reference).__name__}()",
-                    inputs=f"{given.dataset} is at {now}",
+                    inputs=f"{given.dataset} {now} now",
                 )
 
     def _why_nothing(self) -> str:
