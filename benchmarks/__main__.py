@@ -8,6 +8,7 @@ import sys
 
 from benchmarks import (
     as_of_join,
+    branches,
     cdc_apply,
     cdc_lag,
     chain,
@@ -18,6 +19,7 @@ from benchmarks import (
     kafka,
     late_capture,
     late_repair,
+    levels,
     memory,
     merger,
     orchestrators,
@@ -51,6 +53,8 @@ ALL = {
     "sessions": sessions.main,
     "ordered_delivery": ordered_delivery.main,
     "scheduler": scheduler.main,
+    "levels": levels.main,
+    "branches": branches.main,
     "orchestrators": orchestrators.main,
 }
 

@@ -114,7 +114,7 @@ def again(project: Any, name: str, slice_id: str = DAY) -> None:
 
 def by_hand(project: Any, target: Path, rules: str | None = None, *, once: bool = False) -> None:
     """The best that we can write by hand: one scan, one join, one partitioned overwrite of the day; with ``once`` the
-    first of each visit, by `row_number`.
+    first of each visit, by `row_number` in an order without ties, so that it is the same one in every run.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -125,14 +125,15 @@ def by_hand(project: Any, target: Path, rules: str | None = None, *, once: bool 
     users = users.select(F.col("user_id").alias("u"), "country", "updated_at", "valid_to")
     if rules:
         raw = raw.where(rules)
+    if once:
+        content = ["event_time", *[name for name in raw.columns if name != "visit_id" and not name.startswith("_lw_")]]
+        nth = F.row_number().over(Window.partitionBy("visit_id").orderBy(*dict.fromkeys(content)))
+        raw = raw.withColumn("nth", nth).where("nth = 1").drop("nth")
     rows = raw.select(
         "visit_id", "event_time", "user_id", "page", "device_id",
         F.col("context.referral").alias("referral"), F.col("context.technical.browser").alias("browser"),
         F.col("context.technical.device_type").alias("device_type"),
     )  # fmt: skip
-    if once:
-        nth = F.row_number().over(Window.partitionBy("visit_id").orderBy("event_time"))
-        rows = rows.withColumn("nth", nth).where("nth = 1").drop("nth")
     valid = (
         (F.col("user_id") == F.col("u"))
         & (F.col("updated_at") <= F.col("event_time"))
