@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from lakewright import errors  # noqa: E402
 from lakewright.catalogue import CHAPTERS, PATTERNS, Pattern  # noqa: E402
-from lakewright.runtime import connection_settings, settings  # noqa: E402
+from lakewright.runtime import compute_settings, connection_settings, settings  # noqa: E402
 
 NOTE = "<!-- Made by tools/make_docs.py from the code. Do not edit: run `python tools/make_docs.py`. -->\n\n"
 README_BEGIN = "<!-- patterns: begin (made by tools/make_docs.py) -->\n"
@@ -51,7 +51,15 @@ TARGET_KEYS = {
     "logstore": "The Delta log store class of an object store on which several drivers write.",
     "fast_start": "Run local Spark for short work: quick to begin and on thousands of rows, slower on millions (no "
     "generated code, no adaptive planning, one compiler).",
+    "compute": "Other Sparks by name, for the steps that ask for one: `[targets.NAME.compute.COMPUTE]`. See below.",
     "connections": "Connections that replace those of the project of the same name, each as a whole.",
+}
+COMPUTE_KEYS = {
+    "master": "Where this Spark runs.",
+    "spark": "Spark settings that add to those of the target, or replace them. None are taken over between a Connect "
+    "server and a Spark that is none.",
+    "driver_memory": "Memory of a local Spark.",
+    "fast_start": "Run a local Spark for short work.",
 }
 CONNECTION_KEYS = {
     "url": "`postgresql://USER@HOST:PORT/DATABASE`, `kafka://HOST:PORT,HOST:PORT`, or `debezium://HOST:PORT`. "
@@ -185,6 +193,13 @@ def settings_page() -> str:
         "The target is the one that `--target` names, else `LAKEWRIGHT_TARGET`, else `default_target` of the file,",
         "else the one called `dev`, else the only one. Relative paths start at the folder of the file.",
         "",
+        "## A compute",
+        "",
+        "The keys of `[targets.TARGET.compute.NAME]`, each in place of the target's own; an empty one changes nothing.",
+        'A step asks for it by `compute="NAME"`: see [Compute per step](clusters.md#compute-per-step).',
+        "",
+        *_settings_table(compute_settings.ComputeTable, COMPUTE_KEYS, variables=False),
+        "",
         "## A connection",
         "",
         "The keys of `[connections.NAME]` and `[targets.TARGET.connections.NAME]`; examples are under",
@@ -210,7 +225,8 @@ def _settings_table(model: Any, texts: dict[str, str], *, variables: bool) -> li
     for name, field in model.model_fields.items():
         cells = [f"`{name}`", _default(field)]
         if variables:
-            cells.append("" if name in ("spark", "connections") else f"`{settings.ENVIRONMENT_PREFIX}{name.upper()}`")
+            table = name in ("spark", "connections", "compute")
+            cells.append("" if table else f"`{settings.ENVIRONMENT_PREFIX}{name.upper()}`")
         lines.append("| " + " | ".join([*cells, _kind(field.annotation), texts[name]]) + " |")
     return lines
 

@@ -37,6 +37,7 @@ _HOMES = {
     "Fail": "lakewright.model.policies",
     "FifoOrderer": "lakewright.patterns.data_value.fifo_orderer",
     "FileNotifier": "lakewright.connectors.notify",
+    "FileProxy": "lakewright.connectors.file_proxy",
     "FilterInterceptor": "lakewright.patterns.error_management.filter_interceptor",
     "FlagFile": "lakewright.patterns.ingestion.folder_readiness",
     "FolderEvents": "lakewright.connectors.folder_events",

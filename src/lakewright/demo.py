@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "DAYS",
     "after",
     "generate_visits",
     "platform_folder",
@@ -33,15 +34,15 @@ __all__ = [
     "teller",
 ]
 
-_DAYS = 3
+DAYS = 3
 _START = date(2026, 1, 1)
 
 
-def run_demo(folder: Path, *, visits: int, console: Console) -> int:
+def run_demo(folder: Path, *, visits: int, days: int = DAYS, console: Console) -> int:
     """Generate, run day by day, account, deliver late files, repair exactly what they touched; 0 if all agrees."""
     began = time.monotonic()
     home = prepare(folder)
-    generator, truth = generate_visits(home, visits, console)
+    generator, truth = generate_visits(home, visits, days, console)
     with Project(home) as project:
         console.print("[bold]2. Starting Spark[/] (once; everything below runs in this session)")
         project.spark()
@@ -62,11 +63,11 @@ def run_demo(folder: Path, *, visits: int, console: Console) -> int:
     return 0 if agreed else 1
 
 
-def generate_visits(home: Path, visits: int, console: Console) -> tuple[Any, Any]:
+def generate_visits(home: Path, visits: int, days: int, console: Console) -> tuple[Any, Any]:
     """The generator, and the truth about what it has made; nothing is delivered yet."""
     generator: Any = load_generator()
-    console.print(f"[bold]1. Generating {visits:,} visits of {_DAYS} days, with known faults[/] in {shown(home)}")
-    return generator, generator.generate(home, visits=visits, days=_DAYS, start=_START, seed=7, replace=True)
+    console.print(f"[bold]1. Generating {visits:,} visits of {days} days, with known faults[/] in {shown(home)}")
+    return generator, generator.generate(home, visits=visits, days=days, start=_START, seed=7, replace=True)
 
 
 def run_night(project: Project, day: str, console: Console, select: Sequence[str] = ()) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakewright.demo_project import load_part
 from lakewright.errors import TargetError
-from lakewright.model.protocols import SourceContext
 from lakewright.pipelines.project import Project
 
 if TYPE_CHECKING:
@@ -77,17 +76,7 @@ class LegacyDatabase:
         return Counter({row["_op"]: row["changes"] for row in self._project.sql(query).collect()})
 
     def _feed(self) -> CaptureFeed:
-        project = self._project
-        source: Any = project.graph[HISTORY].source
-        feed: CaptureFeed = source.feed(
-            SourceContext(
-                dataset=HISTORY,
-                project=project.folder,
-                connections=project.settings.target.connections,
-                project_name=project.settings.name,
-            )
-        )
-        return feed
+        return self._project.capture(HISTORY)
 
     def _topic(self, feed: CaptureFeed) -> str:
         (topic,) = feed.topics.values()

@@ -13,10 +13,11 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakewright.demo import after, generate_visits, repair, run_night, say_the_end, succeeded, teller
+from lakewright.demo import DAYS, after, generate_visits, repair, run_night, say_the_end, succeeded, teller
 from lakewright.demo_accounts import show_accounts
 from lakewright.demo_project import prepare, shown
 from lakewright.errors import ConfigurationError, InterruptedRun
@@ -44,7 +45,7 @@ _FIRST_NIGHT = ("visits_in_time",)
 """So that the watermark of the first day is known when its late visits come."""
 
 
-def run_services_demo(folder: Path, *, visits: int, rate: float, console: Console) -> int:
+def run_services_demo(folder: Path, *, visits: int, rate: float, days: int = DAYS, console: Console) -> int:
     """Generate, stream and run day by day, account, send late visits, repair what they touched; 0 if all agrees."""
     _require_packages()
     from lakewright.demo_capture import LegacyDatabase
@@ -52,7 +53,7 @@ def run_services_demo(folder: Path, *, visits: int, rate: float, console: Consol
 
     began = time.monotonic()
     home = prepare(folder, services=True)
-    generator, truth = generate_visits(home, visits, console)
+    generator, truth = generate_visits(home, visits, days, console)
     console.print("[bold]2. Starting PostgreSQL, Kafka and Debezium[/] unless they run")
     with _services(home, console) as (postgres, kafka, _), Project(home) as project:
         world = World(home, database=_url(postgres), servers=_url(kafka), rate=rate, console=console)
@@ -107,12 +108,14 @@ def _live_through(
                 world.release_devices(day)
                 console.print("   devices are released, and the event of it starts a run")
                 project.listen(["devices"], once=True, listener=teller(console))
-            if day == truth.recipe.dates[-1]:
+            is_last = day == truth.recipe.dates[-1]
+            if is_last:
                 stream.stop()
                 console.print("   the stream has read everything and was stopped")
             legacy.wait()
             console.print(f"   the run of the night after {day} begins")
-            besides = (*(() if number % 2 else _EVERY_OTHER_NIGHT), *(() if number else _FIRST_NIGHT))
+            legacy_too = _EVERY_OTHER_NIGHT if is_last or number % 2 == 0 else ()
+            besides = (*legacy_too, *(() if number else _FIRST_NIGHT))
             if not run_night(project, day, console, (*_NIGHTLY, *besides)):
                 return None
     finally:
@@ -125,11 +128,16 @@ def _go_out(project: Project, world: World, legacy: LegacyDatabase, truth: Any, 
     """Export, look after the streaming bronze, and show both with all other ways; whether all agrees."""
     from lakewright.demo_ways import show_ways
 
-    at = after(truth.recipe.dates[-1], days=2)
+    at = max(after(truth.recipe.dates[-1], days=2), _monday_after(truth.recipe.dates[0]))
     if not succeeded(project.run(_AT_THE_END, at=at, listener=teller(console)), console):
         return False
     (kept,) = project.maintain(["raw_visits"], vacuum=False).outcomes
     return show_ways(project, world, legacy, kept, truth, console)
+
+
+def _monday_after(day: str) -> date:
+    """When the week of a day is over."""
+    return after(day, days=7 - after(day, days=0).weekday())
 
 
 @contextmanager

@@ -24,6 +24,7 @@ __all__ = [
     "NotReady",
     "SchemaChangeError",
     "StepFailed",
+    "StoreBusyError",
     "StoreError",
     "TargetError",
     "TooManyRunsError",
@@ -149,6 +150,12 @@ class StoreError(LakewrightError):
     """The control store cannot be used as it is."""
 
     exit_code = 2
+
+
+class StoreBusyError(StoreError):
+    """The control store cannot be used just now: it is held by others, or its disk is full. The same may pass later."""
+
+    exit_code = 1
 
 
 class LeaseHeldError(LakewrightError):

@@ -25,7 +25,6 @@ DAGS = ("blog.sources", "blog.visits", "blog.sessions")
 DAYS = 4
 LAST = "2026-01-05T06:00:00+00:00"
 """Of the runs by hand, after those of the schedule; Airflow makes no task for a date after the DAG's end."""
-AFTER = "from lakewright.patterns.data_flow.isolated_sequencer import After"
 
 
 def test_the_exported_platform_is_killed_and_backfilled_and_has_the_tables_of_an_undisturbed_run(
@@ -41,7 +40,6 @@ def test_the_exported_platform_is_killed_and_backfilled_and_has_the_tables_of_an
         expected = content(project)
 
     airflow = Airflow(ensure_airflow(), tmp_path / "airflow")
-    put_in_order(wild)
     export(wild, airflow.dags)
     airflow.prepare()
     with running_airflow(airflow):
@@ -63,20 +61,6 @@ def test_the_exported_platform_is_killed_and_backfilled_and_has_the_tables_of_an
         assert content(project) == expected
         assert project.store.leases.held(project._now()) == []
         assert project.store.steps.open_steps() == []
-
-
-def put_in_order(folder: Path) -> None:
-    """In Airflow the pipelines begin apart, by the clock: let each follow the one whose datasets it reads."""
-    for name, followed in (("visits", "sources"), ("sessions", "visits")):
-        file = folder / "pipelines" / f"{name}.py"
-        before, after = f'"{name}", schedule="@daily"', f'"{name}", schedule=After("{followed}")'
-        assert before in file.read_text()
-        text = (
-            file.read_text()
-            .replace(before, after)
-            .replace("from lakewright import", f"{AFTER}\nfrom lakewright import", 1)
-        )
-        file.write_text(text)
 
 
 def export(folder: Path, dags: Path) -> None:

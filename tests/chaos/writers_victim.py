@@ -17,7 +17,7 @@ LOADS = "loads"
 
 
 def publish_numbers(project: Project, upto: int) -> None:
-    """The one writer that no pipeline has: a manifest over files, as a program of its own would use it."""
+    """A manifest over files, as a program of its own would use it; in a pipeline it is ``FileProxy``."""
     place = str(project.folder / LOADS)
     numbers = project.spark().range(upto).toDF("n").coalesce(1)
     publish_load(place, write_load(numbers, place))

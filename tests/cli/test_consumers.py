@@ -69,6 +69,22 @@ def test_the_consumers_of_a_dataset_are_shown_across_pipelines_and_projects(
     assert lakewright("consumers", "--project", mine, "--also", "nowhere").exit_code == 2
 
 
+def test_what_another_side_has_taken_away_is_told(teams: tuple[str, str], lakewright: Lakewright, folder: Path) -> None:
+    (folder / "ads").mkdir()
+    good = lakewright("consumers", "--check", "--project", teams[1])
+    assert (good.exit_code, good.stderr.strip()) == (0, "2 links to other projects, 0 broken.")
+    file = folder / "team_a" / "pipelines" / "one.py"
+    file.write_text(LOADER.replace('"figures"', '"totals"'))
+    (folder / "ads").rmdir()
+    told = lakewright("consumers", "--check", "--project", teams[1])
+    assert told.exit_code == 1
+    missed = "dashboard waits for figures (../team_a): There is no dataset 'figures'. Known: devices, totals."
+    assert missed in told.stderr
+    assert "other waits for ads (../ads/{slice}): there is no folder" in told.stderr
+    checked = json.loads(lakewright("consumers", "--check", "--json", "--project", teams[1]).stdout)["checked"]
+    assert [one["problem"] is None for one in checked] == [False, False]
+
+
 def test_status_tells_how_long_a_run_has_waited(teams: tuple[str, str], lakewright: Lakewright) -> None:
     began = datetime(2026, 1, 5, tzinfo=UTC)
     with open_store(load_settings(Path(teams[0])).target.reveal_store()) as store:

@@ -126,6 +126,36 @@ def test_unlock_refuses_a_process_at_work_on_this_machine_unless_forced(lakewrig
     assert store.leases.held(NOW) == []
 
 
+def test_unlock_of_a_pipeline_with_several_runs_takes_the_places_of_those_that_are_gone_alone(
+    lakewright: Lakewright, store: Store
+):
+    now = datetime.now(UTC)
+
+    def take(place: str, owner: Owner) -> None:
+        store.leases.register(owner, timedelta(minutes=1), now)
+        store.leases.acquire("pipeline:shop", place, owner_id=owner.owner_id, run_id=place, now=now)
+
+    def elsewhere(name: str) -> Owner:
+        return Owner(name, "another-machine", 1, "1@1")
+
+    for place, owner in (("run 1", gone()), ("run 2", this_process()), ("run 3", elsewhere("far"))):
+        take(place, owner)
+    done = json.loads(lakewright("unlock", "shop", "--json").stdout)
+    assert [one["slice"] for one in done["unlocked"]] == ["run 1"]
+    assert [one["slice"] for one in done["kept"]] == ["run 2", "run 3"]
+    assert [lease.slice_id for lease in store.leases.held(now)] == ["run 2", "run 3"]
+
+    # Nobody is gone: neither those here nor those elsewhere, which tell that they are at work, lose theirs unasked.
+    assert lakewright("unlock", "shop").exit_code == 1
+    store.leases.break_lease("pipeline:shop", "run 2")
+    take("run 1", elsewhere("farther"))
+    refused = lakewright("unlock", "shop")
+    assert refused.exit_code == 1
+    assert "and by 1 more, which tell that they are at work. Nothing was unlocked." in refused.stderr
+    assert "Unlocked pipeline:shop run 3" in lakewright("unlock", "shop", "--force").stderr
+    assert store.leases.held(now) == []
+
+
 def test_unlock_of_an_unknown_name_offers_the_nearest(lakewright: Lakewright, store: Store):
     begin(store, "20260108-000000-abc", gone())
     result = lakewright("unlock", "pipeline:shp")

@@ -6,9 +6,10 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ from tests.connectors.test_cdc_rules import WELL
 
 from lakewright.connectors import cdc_feed, cdc_rest
 from lakewright.connectors.cdc_connector import ChangeDataCapture
-from lakewright.connectors.cdc_feed import CaptureFeed
+from lakewright.connectors.cdc_feed import CaptureFeed, CaptureStatus
 from lakewright.connectors.cdc_rest import ConnectWorker, RefusedError
+from lakewright.connectors.cdc_slot import SlotState
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.secrets import Secret
+from lakewright.pipelines.streams.captures import look_at_capture
 
 
 @dataclass
@@ -175,3 +178,24 @@ def test_a_busy_worker_is_asked_again_and_a_stranger_is_told(monkeypatch: pytest
         with pytest.raises(TargetError, match="no Kafka Connect worker answers"):
             worker.plugins()
         server.shutdown()
+
+
+def test_what_the_database_keeps_and_what_is_wrong_are_told_whoever_does_not_answer() -> None:
+    slot = SlotState("lw_blog", "pgoutput", "blog", 7, "Debezium", 4096, "reserved")
+
+    def told(slot: Any, status: Any) -> tuple[int | None, str]:
+        def answer(given: Any) -> Any:
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+        feed: Any = SimpleNamespace(slot=lambda: answer(slot), status=lambda: answer(status))
+        return look_at_capture(feed)
+
+    assert told(slot, CaptureStatus("running")) == (4096, "")
+    assert told(slot, CaptureStatus("failed", "The publication is gone.")) == (4096, "The publication is gone.")
+    assert told(slot, CaptureStatus("paused")) == (4096, "its connector is paused.")
+    assert told(slot, TargetError("No worker answers.")) == (4096, "No worker answers.")
+    assert told(TargetError("The database does not answer."), None) == (None, "The database does not answer.")
+    assert told(None, CaptureStatus("absent")) == (None, "its connector is absent.")
+    assert "'lw_blog' is lost" in told(replace(slot, wal_status="lost"), CaptureStatus("failed", "It stops."))[1]

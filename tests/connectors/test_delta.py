@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakewright.connectors.delta import DeltaTable
+from lakewright.connectors.delta_history import TableHistory
 from lakewright.errors import ConfigurationError, InputError, SchemaChangeError
 from lakewright.model.arrivals import Arrival
 from lakewright.model.protocols import Found, SourceContext
@@ -130,6 +131,37 @@ def test_turning_the_feed_on_parts_the_arrivals_and_loses_nothing(follower: Foll
     assert follower.ids(follower.take()) == [2]
     assert follower.ids(follower.take()) == [3]
     assert follower.take() is None
+
+
+def test_the_first_arrival_may_begin_at_a_version_or_a_time_and_arrivals_may_be_bounded(follower: Follower) -> None:
+    follower.append(1, **{"delta.enableChangeDataFeed": "true"})
+    follower.append(2)
+    follower.append(3)
+    follower.sql("DELETE FROM TABLE_ WHERE id = 1")
+    third = TableHistory(follower.table).committed_at(2)
+    told = "id INT, name STRING, _change_type STRING"
+    source = DeltaTable(SOURCE.path, start=2, max_versions=1)
+    by_time = DeltaTable(SOURCE.path, start=third.isoformat(), max_versions=1)
+    assert by_time.look(follower.ctx) == source.look(follower.ctx)
+    for expected in ([(3, "insert")], [(1, "delete")]):
+        found = source.look(follower.ctx)
+        assert found is not None
+        follower.last = arrival(found, 1)
+        assert follower.rows(follower.last, "id", "_change_type", schema=told) == expected
+    assert source.look(follower.ctx) is None
+    follower.last = None
+    for later in (4, "2100-01-01"):
+        assert DeltaTable(SOURCE.path, start=later).look(follower.ctx) is None
+    everything = DeltaTable(SOURCE.path, start=0).look(follower.ctx)
+    assert everything is not None
+    assert [row[0] for row in follower.rows(arrival(everything, 1), "id", schema=told)] == [1, 1, 2, 3]
+    (follower.table / "_delta_log" / f"{0:020d}.json").unlink()
+    for gone in (0, "2020-01-01"):
+        with pytest.raises(InputError, match=f"begins with version 1, and changes since {gone} are asked for"):
+            DeltaTable(SOURCE.path, start=gone).look(follower.ctx)
+    for wrong in ({"start": -1}, {"start": "soon"}, {"max_versions": 0}):
+        with pytest.raises(ConfigurationError):
+            DeltaTable(SOURCE.path, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_table_made_anew_is_refused_and_its_old_arrivals_are_gone(follower: Follower) -> None:

@@ -262,12 +262,14 @@ def test_a_stream_reads_the_same_columns_from_a_position_on(follow, tmp_path):
     begin = topic.source.end(topic.ctx)
     topic.send(0, '{"visit_id": "new"}', "cut", key="u")
     struct = topic.spark.createDataFrame([], SCHEMA).schema
-    frame = topic.source.stream(spark=topic.spark, schema=struct, ctx=topic.ctx, start=begin, max_records=100)
+    frame = topic.source.stream(spark=topic.spark, schema=struct, ctx=topic.ctx, start=begin, max_records=1)
     query = (
         frame.writeStream.format("memory").queryName("kafka_stream")
         .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
     assert query.awaitTermination(60)
+    taken = [json.loads(told.json)["sources"][0]["numInputRows"] for told in query.recentProgress]
+    assert [rows for rows in taken if rows] == [1, 1], "a micro-batch holds no more than it may"
     found = topic.spark.table("kafka_stream")
     assert found.columns == topic.read(topic.take()).columns
     assert rows(found, "visit_id", "user", "_lw_raw", "_lw_offset") == [("new", "u", None, 1), (None, "u", "cut", 2)]

@@ -151,20 +151,45 @@ def test_every_status_of_a_slice_is_explained() -> None:
 def test_commands_in_the_docs_exist(page: Path) -> None:
     known = _commands()
     for line in _typed(page):
-        words = shlex.split(line)[1:]
-        name = next((n for n in (" ".join(words[:2]), words[0] if words else "") if n in known), None)
-        assert name is not None, f"{title(page)}: `{line}`: there is no such command"
-        options = {o for p in known[name].params for o in [*p.opts, *p.secondary_opts]} | {"--help"}
-        for word in words:
-            option = word.partition("=")[0]
-            assert not option.startswith("--") or option in options, f"{title(page)}: `{line}`: no {option}"
+        _check_command(shlex.split(line)[1:], known, f"{title(page)}: `{line}`")
+
+
+def test_commands_in_messages_exist() -> None:
+    """What an error or a hint tells people to type, they can type."""
+    known, told = _commands(), []
+    groups = {"COMMAND", *(name.partition(" ")[0] for name in known if " " in name)}
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        for line in re.findall(r"`(lakewright [^`\n]+)`", file.read_text(encoding="utf-8")):
+            told.append(line)
+            words = re.sub(r"\{[^{}]*\}", "X", line).split()[1:]
+            if words[0] not in groups or words[1:]:  # the name of a group alone is no command, and often told of
+                _check_command(words, known, f"{title(file)}: `{line}`")
+    assert len(told) > 50
+
+
+def _check_command(words: list[str], known: dict[str, Any], where: str) -> None:
+    name = next((n for n in (" ".join(words[:2]), words[0] if words else "") if n in known), None)
+    assert name is not None, f"{where}: there is no such command"
+    options = {o for p in known[name].params for o in [*p.opts, *p.secondary_opts]} | {"--help"}
+    for word in words:
+        option = word.partition("=")[0]
+        assert not option.startswith("--") or option in options, f"{where}: no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_only_what_is_planned_is_called_so(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r" \(planned\)", text):
+        before = text[: found.start()]
+        there = [pattern.name for pattern in PRESENT if before.endswith(pattern.name)]
+        assert there == [], f"{title(page)}: {there[0]} is there: link to its page"
 
 
 def _typed(page: Path) -> list[str]:
     """Whatever begins with `lakewright` in a shell block or in running text."""
     if page.name == "cli.md":
         return []
-    blocks = [piece.text for piece in pieces(page) if piece.kind in ("console", "sh")]
+    blocks = [piece.text for piece in pieces(page) if piece.kind in ("console", "sh", "bash")]
     lines = [one.strip() for block in blocks for line in block.splitlines() for one in line.split("&&")]
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     lines += re.findall(r"`(lakewright [^`]+)`", prose)

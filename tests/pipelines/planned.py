@@ -32,7 +32,7 @@ def planned(
         replace(one, new="1 new file", arrivals=fresh[one.dataset.name]) if one.dataset.name in fresh else one
         for one in plans
     ]
-    return Plan(tuple(cascade(graph, plans)), parse_time(at))
+    return Plan(tuple(cascade(graph, plans, bench.store.receipts.live_slices)), parse_time(at))
 
 
 def took(

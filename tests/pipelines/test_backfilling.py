@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from lakewright.pipelines.backfilling import effect_of
+from datetime import timedelta
+from types import SimpleNamespace
+
+from lakewright import JsonFiles, Merger, Pinned, Pipeline
+from lakewright.model.slices import Slice
+from lakewright.pipelines.backfilling import backfill_cautions, effect_of
+from lakewright.pipelines.states import DatasetPlan, SliceState
+from lakewright.store import open_store
+from tests.pipelines.lab import LOOKED_AT, lab
 from tests.pipelines.shop import land, ok, order
 
 PIPELINE = """
@@ -70,3 +78,34 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
     assert any(line.startswith("orders arrival-1 cannot be read as it was") for line in told)
     names, wish = edited.backfill_wish("2026-01-01", "2026-01-02", select=["+rated"], sources=False, outdated=False)
     assert not any("cannot be read" in line for line in edited.plan_backfill(names, wish).warnings)
+
+
+def test_a_pinned_version_that_is_too_old_and_a_plain_merge_are_told(tmp_path):
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing"), schema="at timestamp, n int", event_time="at")
+    shop.source("rates", JsonFiles("rates"), schema="n int, rate int")
+    shop.add(lambda orders, rates: orders, name="rated", event_time="at", inputs={"rates": Pinned()})
+    shop.add(lambda rates: rates, name="known", writer=Merger(keys=["n"]))
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        bench = lab(store, shop)
+        bench.arrive("orders", "2026-01-01")
+        bench.arrive("rates")
+        bench.arrive("rates")
+        bench.commit("rated", "2026-01-01", {"2026-01-01": 3}, orders=0, rates=0)
+        bench.commit("known", "arrival-1", {}, rates=0)
+        plans = [
+            DatasetPlan(bench.graph[name], bench.graph.slicing[name], (SliceState(Slice.parse(again), "again", ""),), 1)
+            for name, again in (("rated", "2026-01-01"), ("known", "arrival-1"))
+        ]
+
+        def told(**properties: str) -> list[str]:
+            lake = SimpleNamespace(borrowed=frozenset(), properties=lambda name: properties)
+            known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
+            return backfill_cautions(known, plans, LOOKED_AT + timedelta(days=28))
+
+        old, merged = told()
+        assert old == (
+            "rated 2026-01-01: version 0 of rates is 28 days old and can no longer be read: it will be refused."
+        )
+        assert merged.startswith("known: its changes are merged again on top of what is there")
+        assert told(**{"delta.deletedFileRetentionDuration": "interval 60 days"}) == [merged]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakewright import ChangeDataCapture
+from lakewright.errors import ConfigurationError
 from lakewright.failpoints import FailpointReached, arm
 from tests.connectors.test_cdc import wait_for
 from tests.pipelines.shop import ok, rows_of
@@ -82,8 +83,8 @@ def test_the_latest_values_equal_the_source_and_the_history_keeps_every_change(s
     assert "has neither primary key nor REPLICA IDENTITY" in str(refused.errors[0])
     with database.connect() as connection:
         connection.execute("ALTER TABLE visits ADD PRIMARY KEY (id)")
-    connections = shop.settings.target.connections
-    feed = ChangeDataCapture("blog_db", ["visits"]).feed(connections, project=database.name, dataset="changes")
+    feed = shop.capture("changes")
+    assert feed.names == ChangeDataCapture("blog_db", ["visits"]).names(database.name, "changes")
     assert feed.status().state == "absent"
     try:
         ok(shop.retry())  # what was refused goes on once it is cured
@@ -108,6 +109,12 @@ def test_the_latest_values_equal_the_source_and_the_history_keeps_every_change(s
             assert states == ["failed", "failed"]
         ok(shop.run())
         _check(shop, source)
+        states = {one.dataset: one for one in shop.streams()}
+        assert states["changes"].held_back is not None, "what the database keeps for the capture"
+        assert states["visits_now"].held_back is None
+        assert [one.problem for one in states.values()] == ["", "", ""]
+        with pytest.raises(ConfigurationError, match="visits_now: no captured table"):
+            shop.capture("visits_now")
 
         # Every change is delivered once more: the history has each once, and no latest value is touched.
         stored = _stored(shop)

@@ -13,7 +13,7 @@ from lakewright.errors import ConfigurationError, DefinitionError, StepFailed, U
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.parameters import Parameter, parse_parameters
 from lakewright.model.runs import Run
-from lakewright.model.times import parse_time
+from lakewright.model.times import Interval, parse_time
 from lakewright.patterns.data_flow.exclusive_choice import (
     ByDate,
     ByMetadata,
@@ -101,6 +101,33 @@ def test_a_skip_is_recorded_once_and_nobody_waits_for_it(store: Store) -> None:
     assert list(store.steps.left_out("old_totals")) == ["2026-01-03"]
     record_skips(bench, "old_totals", "2026-02-02")
     assert len(store.steps.of_run("r")) == 1
+
+
+def test_two_pipelines_with_an_end_and_a_start_share_the_days_without_a_condition(store: Store) -> None:
+    """The other way to follow one of two branches: each pipeline has its own stretch of event time."""
+    raw = Pipeline("raw", start="2026-01-01")
+    raw.source("visits", JsonFiles("landing"), schema="at timestamp", event_time="at")
+    old = Pipeline("old", start="2026-01-01", end="2026-01-02")
+    old.sql("old_totals", "SELECT * FROM visits", event_time="at")
+    old.sql("monthly", "SELECT * FROM old_totals", event_time="at", grid="month")
+    new = Pipeline("new", start="2026-01-02")
+    new.sql("new_totals", "SELECT * FROM visits", event_time="at", expect_within="1 hour")
+    bench = lab(store, raw, old, new)
+    bench.arrive("visits", "2026-01-01", "2026-01-02")
+    assert bench.statuses("old_totals", "2026-01-04") == {"2026-01-01": "missing"}
+    assert bench.statuses("new_totals", "2026-01-04T02:00") == {
+        "2026-01-02": "missing", "2026-01-03": "overdue", "2026-01-04": "waiting",
+    }  # fmt: skip
+
+    # Nobody waits for days that it leaves to others; a backfill leaves them too, and late rows of its own come in.
+    bench.commit("old_totals", "2026-01-01", {"2026-01-01": 1}, visits=0)
+    assert bench.statuses("monthly", "2026-02-02") == {"2026-01": "due"}
+    span = Interval(parse_time("2026-01-01"), parse_time("2026-02-01"))
+    assert bench.statuses("old_totals", "2026-01-04", backfill=span) == {"2026-01-01": "backfill"}
+    bench.arrive("visits", "2026-01-01", "2026-01-03")
+    assert bench.statuses("old_totals", "2026-01-04") == {"2026-01-01": "late"}
+    with pytest.raises(DefinitionError, match="it would never make anything"):
+        Pipeline("none", start="2026-01-02", end="2026-01-02")
 
 
 def test_an_arrival_keeps_the_time_of_the_run_that_it_came_with(store: Store) -> None:

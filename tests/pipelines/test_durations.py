@@ -9,7 +9,9 @@ import pytest
 
 from lakewright.connectors.files import JsonFiles
 from lakewright.model.policies import Fail
+from lakewright.model.references import Previous
 from lakewright.model.times import Interval, parse_time
+from lakewright.pipelines.boundaries import boundary_warnings
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.durations import LAST, SlowBranch, forecast
 from lakewright.pipelines.standing import blocked_by
@@ -132,3 +134,43 @@ def test_slices_that_depend_on_each_other_are_not_side_by_side(store: Store):
     span = Interval(parse_time("2026-01-05"), parse_time("2026-01-07"))
     found = forecast(planned(bench, backfill=span), bench.graph, store, parallel=4)
     assert found.datasets["paris"].seconds == 15
+
+
+def test_slices_that_are_made_of_earlier_ones_follow_on_to_the_newest(store: Store):
+    blog = Pipeline("blog", start="2026-01-01")
+    blog.source("raw", JsonFiles("landing"), schema="at timestamp", event_time="at")
+    blog.sql("clean", "SELECT * FROM raw", event_time="at")
+    blog.add(lambda clean, running: clean, name="running", event_time="at", inputs={"running": Previous()})
+    bench = lab(store, blog)
+    days = ["2026-01-05", "2026-01-06", "2026-01-07"]
+    bench.arrive("raw", *days)
+    for version, day in enumerate(days):
+        bench.commit("clean", day, {day: 3}, raw=0)
+        before = {"running": version - 1} if version else {}
+        bench.commit("running", day, {day: 3}, clean=version, **before)
+    assert [one.to_make for one in planned(bench).datasets] == [(), (), ()]
+    bench.arrive("raw", days[1])
+    plan = planned(bench)
+    found = {one.dataset.name: {state.slice.id: state.reason for state in one.to_make} for one in plan.datasets}
+    assert list(found["clean"]) == days[1:2]
+    assert found["running"] == {
+        days[1]: "follows: the slice that it reads is made",
+        days[2]: f"{days[1]} before it is made again",
+    }
+
+
+def test_very_many_tiny_steps_and_very_long_ones_are_told(store: Store):
+    blog = Pipeline("blog", start="2026-01-01")
+    blog.source("raw", JsonFiles("landing"), schema="at timestamp", event_time="at")
+    for number in range(20):
+        blog.sql(f"step_{number:02}", "SELECT * FROM raw", event_time="at")
+        took(store, f"step_{number:02}", *[0.5 if number < 11 else 9.0] * 3)
+    few = [*blog.datasets[:-1]]
+    assert list(boundary_warnings(few, store)) == []
+    (told,) = boundary_warnings(blog.datasets, store)
+    assert "The pipeline blog has 20 steps, and 11 of them take less than 2 s a slice" in told
+    took(store, "step_19", 2400, 2400)
+    assert len(list(boundary_warnings(few, store))) == 0
+    took(store, "step_18", *[2400] * 4)
+    (told,) = boundary_warnings(few, store)
+    assert "step_18 takes 40 minutes a slice" in told

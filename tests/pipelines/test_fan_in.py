@@ -251,9 +251,8 @@ def test_a_plan_shows_every_rule_that_is_not_the_default(store: Store) -> None:
     bench = lab(store, trend)
     bench.arrive("raw", *HOURS)
     wish = Wish(parse_time("2026-01-02"))
-    plans = cascade(bench.graph, Decider(bench.graph, store, dict.fromkeys(bench.graph.datasets, "c")).decide_all(
-        bench.graph.order, wish
-    ))  # fmt: skip
+    decider = Decider(bench.graph, store, dict.fromkeys(bench.graph.datasets, "c"))
+    plans = cascade(bench.graph, decider.decide_all(bench.graph.order, wish), store.receipts.live_slices)
     plan = Plan(tuple(plans), wish.run_time)
     labels = _labels(plan_tree(plan, bench.graph))
     day = next(line for line in labels if line.startswith("daily"))

@@ -71,12 +71,11 @@ def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database)
     assert database.rows(ASKED) == [("2026-01-01", 6, "2026-01-01"), ("2026-01-02", 2, "2026-01-02")]
 
 
-def test_a_month_is_a_table_and_an_attempt_that_was_overtaken_changes_nothing(spark, database):
-    def opened(slice_id: str, number: int):
-        monthly = PostgresParts("db", "monthly", every="month")
-        identity = Identity("monthly", slice_id, number, f"run-{number}")
+def test_a_month_or_a_week_is_a_table_and_an_attempt_that_was_overtaken_changes_nothing(spark, database):
+    def opened(slice_id: str, number: int, view: str = "monthly", every: str = "month"):
+        into, identity = PostgresParts("db", view, every=every), Identity(view, slice_id, number, f"run-{number}")
         connections = database.connections
-        return monthly.open("monthly", identity, connections=connections, spark=spark, still_mine=lambda: True)
+        return into.open(view, identity, connections=connections, spark=spark, still_mine=lambda: True)
 
     for number, rows in ((2, [(1,), (2,)]), (3, [(3,)])):
         frame = spark.createDataFrame(rows, "n int")
@@ -86,11 +85,16 @@ def test_a_month_is_a_table_and_an_attempt_that_was_overtaken_changes_nothing(sp
     assert database.rows("SELECT * FROM monthly_m20260201") == database.rows("SELECT * FROM monthly") == [(3,)]
     with pytest.raises(ConfigurationError, match="hold one month each, and the slice is none"):
         opened("2026-02-01", 9).replace(frame, where="")
+    # A week of ISO is one table, also over New Year.
+    assert opened("2026-W01", 1, "weekly", "week").replace(frame, where="") is not None
+    assert database.rows("SELECT * FROM weekly_w20251229") == database.rows("SELECT * FROM weekly") == [(3,)]
+    told = database.rows("SELECT starts, ends, cardinality(loaded) FROM _lw_parts WHERE view = 'weekly'")
+    assert told == [(date(2025, 12, 29), date(2026, 1, 5), 7)]
 
 
 def test_what_cannot_be_cleaned_so_is_refused_when_it_is_declared():
     with pytest.raises(ConfigurationError, match="TRUNCATE and DROP know whole tables only"):
         PostgresParts("db", "daily").check_writer("daily", Merger(keys=["day"]))
-    for wrong in ({"connection": ""}, {"every": "week"}, {"clean": "delete"}, {"view": ""}):
+    for wrong in ({"connection": ""}, {"every": "year"}, {"clean": "delete"}, {"view": ""}):
         with pytest.raises(ConfigurationError):
             PostgresParts(**{"connection": "db", "view": "daily", **wrong})

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from lakewright.errors import LakewrightError, TargetError
 from lakewright.failpoints import arm
 from lakewright.runtime.services import guard, processes, up
 from lakewright.runtime.services.processes import this_process
@@ -98,4 +99,62 @@ def test_a_database_that_dies_in_a_write_costs_a_retry_and_no_row(project, datab
         assert session.execute("SELECT count(*), count(DISTINCT order_id) FROM copied").fetchone() == (5, 5)
         left = session.execute("SELECT count(*) FROM pg_tables WHERE starts_with(tablename, '_lw_stage')").fetchone()
         assert left == (0,)
+    assert not ok(shop.run(at="2026-01-02")).outcomes
+
+
+STORED = """
+    from lakewright import JsonFiles, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at", retries=0)
+    def clean(orders):
+        return orders
+"""
+
+
+def test_a_store_that_dies_in_a_run_ends_it_as_a_failure_that_passes_and_the_next_goes_on(
+    project, database, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("lakewright.store.dialect._PAUSES", ())
+    address = up(database, ["postgres"], only_while=this_process())[0].address
+    toml = f'name = "shop"\n[targets.dev]\nstore = "{address.shown.replace(":***", "")}"\n'
+    toml += f'store_password = "secret://file/{address.password_file}"\n'
+    shop = project({"pipelines/shop.py": STORED, "lakewright.toml": toml})
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5)])
+    arm({"LAKEWRIGHT_FAILPOINT": "published", "LAKEWRIGHT_FAILPOINT_ACTION": "pause",
+         "LAKEWRIGHT_FAILPOINT_DIR": str(tmp_path)})  # fmt: skip
+    ended: list[object] = []
+
+    def run() -> None:
+        try:
+            ended.append(shop.run(at="2026-01-02"))
+        except LakewrightError as error:
+            ended.append(error)
+
+    running = threading.Thread(target=run)
+    try:
+        running.start()
+        until((tmp_path / "published.paused").exists)
+        server = Place(database / "postgres").load().process
+        processes.send(server, signal.SIGKILL)
+        assert processes.wait_until_gone([server], 30)
+    finally:
+        (tmp_path / "published.go").touch()
+        running.join(120)
+        arm({})
+    (error,) = ended
+    # Code 1: whoever has started it, such as Airflow, tries again.
+    assert isinstance(error, TargetError)
+    assert error.exit_code == 1
+    assert "cannot be reached" in error.message
+    assert "run again: what was committed before stays" in str(error.hint)
+
+    up(database, ["postgres"], only_while=this_process())
+    shop.store.leases.break_lease("pipeline:shop")  # the process that held it is gone, but for this test
+    again = ok(shop.run(at="2026-01-02"))
+    assert any("an earlier run died here; its commit was found in the log" in note.message for note in again.notes)
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
     assert not ok(shop.run(at="2026-01-02")).outcomes

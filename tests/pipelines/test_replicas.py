@@ -12,10 +12,12 @@ from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_producer import Message
 from lakewright.connectors.kafka_reading import read_messages
 from lakewright.connectors.kafka_replica import PLACE_HEADERS
-from lakewright.errors import DefinitionError
+from lakewright.errors import ConfigurationError, DefinitionError
 from lakewright.failpoints import arm
+from lakewright.model.connections import Connections
 from lakewright.model.contracts import Contract, ContractColumn
 from lakewright.model.identity import Identity
+from lakewright.model.protocols import SourceContext
 from lakewright.patterns.ingestion.replica_proof import Proof
 from tests.patterns.delta import table
 from tests.pipelines.shop import land, made, ok, order
@@ -168,6 +170,45 @@ def test_files_are_copied_as_they_are_and_a_copy_that_differs_or_dies_is_not_rec
     assert not ok(shop.run()).outcomes
 
 
+def test_a_mirror_loses_what_its_source_loses_and_nothing_that_somebody_else_put_there(project, failing):
+    mirror = FILES.replace("PassthroughReplicator()", 'PassthroughReplicator(deleted="delete")')
+    shop = project({"pipelines/raw.py": mirror})
+    landing, staging = shop.folder / "landing" / "orders", shop.folder.parent / "staging" / "raw"
+    land(shop.folder, "a.json", ["one"])
+    land(shop.folder, "date=2026-01-01/b.json", ["two"])
+    assert made(ok(shop.run())) == {("raw_copy", "arrival-1")}
+    assert bytes_below(staging) == bytes_below(landing)
+    assert not ok(shop.run()).outcomes
+    (staging / "notes.txt").write_bytes(b"not ours")
+
+    (landing / "date=2026-01-01" / "b.json").unlink()
+    land(shop.folder, "c.json", ["three"])
+    failing("folder.moved")
+    assert shop.run().state == "failed"
+    arm({})
+    assert made(ok(shop.run())) == {("raw_copy", "arrival-2")}
+    assert bytes_below(staging) == {**bytes_below(landing), "notes.txt": b"not ours"}
+    assert not (staging / "date=2026-01-01").exists()
+    assert shop.store.receipts.live("raw_copy", "arrival-2").counters.proof.startswith("2 files, ")
+
+    # An older state never takes the place of a newer one, and a source that is empty all at once deletes nothing.
+    land(shop.folder, "d.json", ["four"])
+    ok(shop.run())
+    source, into = JsonFiles("landing/orders"), folder_copy.FolderCopy(str(staging), mirror=True)
+    again = Identity("raw_copy", "arrival-2", 10**6, "again")
+    opened = into.open("raw_copy", again, connections=Connections(), spark=None)
+    older = shop.store.arrivals.get("raw_copy", 2)
+    with pytest.raises(ConfigurationError, match="arrival-3 is in place, which is newer than arrival-2"):
+        opened.copy_source(source, older, schema=None, ctx=SourceContext("raw_copy", shop.folder))
+    before = bytes_below(staging)
+    assert set(before) == {"a.json", "c.json", "d.json", "notes.txt"}
+    for file in landing.glob("*.json"):
+        file.unlink()
+    (error,) = shop.run().errors
+    assert "the source is empty now" in str(error)
+    assert bytes_below(staging) == before
+
+
 TOPICS = """
     from lakewright import KafkaTopic, PassthroughReplicator, Pipeline, TopicCopy
 
@@ -177,7 +218,9 @@ TOPICS = """
 """
 
 
-def test_a_topic_is_copied_with_order_and_headers_and_proven_before_it_can_be_seen(project, kafka, monkeypatch):
+def test_a_topic_is_copied_with_order_and_headers_and_proven_before_it_can_be_seen(
+    project, kafka, failing, monkeypatch
+):
     source, target, narrow = (fresh_topic(kafka, partitions=number) for number in (2, 3, 1))
     client = KafkaClient("test", kafka.bootstrap)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
@@ -223,6 +266,10 @@ def test_a_topic_is_copied_with_order_and_headers_and_proven_before_it_can_be_se
         patch.setattr(topic_copy, "_copied", lambda m, ours: _altered(copied(m, ours)))
         (error,) = shop.run().errors
     assert "Nothing was published" in str(error)
+    # One that dies before its commit is not seen either: a kill after it is in test_outside_kills.
+    failing("kafka.sent")
+    assert shop.retry().state == "failed"
+    arm({})
     ok(shop.retry())
     assert _settled(client, target, seen) == seen(source)
 
@@ -258,6 +305,16 @@ def test_what_cannot_be_copied_as_it_is_is_refused_when_the_file_is_loaded():
     ):
         with pytest.raises(DefinitionError, match=word):
             blog.replicate("visits_copy", original, how, to=to, contract=contract)
+    mirror = PassthroughReplicator(deleted="delete")
+    for original, to, word in (
+        ("visits", "staging", "follows it by itself"),
+        (KafkaTopic("broker", "visits"), copy, "a topic takes nothing back"),
+        (JsonFiles("landing/visits", max_files=3), "staging", "max_files takes only a part"),
+    ):
+        with pytest.raises(DefinitionError, match=word):
+            blog.replicate("visits_copy", original, mirror, to=to)
+    with pytest.raises(ConfigurationError, match="'keep' or 'delete'"):
+        PassthroughReplicator(deleted="yes")
     with pytest.raises(DefinitionError, match="Leave event_time out"):
         blog.replicate("visits_copy", files, unchanged, to="staging", event_time="at")
     with pytest.raises(DefinitionError, match="Leave contract out"):

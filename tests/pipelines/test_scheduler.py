@@ -175,6 +175,9 @@ def test_a_process_that_makes_no_run_is_started_again_after_a_pause(store: Store
     world.now -= timedelta(days=1)  # the clock went back: nobody waits for a day
     scheduler.look()
     assert len(world.started) == 3
+    world.end(world.started[2], code=0)  # the project's own code has ended it, before a run was begun
+    assert scheduler.look() == 20.0
+    assert world.told.count("visits: no run was made: error: it is broken") == 2
 
 
 def test_a_listener_is_kept_for_the_triggers_of_pipelines_that_are_not_paused(store: Store):

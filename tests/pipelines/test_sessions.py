@@ -8,13 +8,15 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakewright import JsonFiles, Lookback, Merger, Pipeline, Sessions
-from lakewright.errors import DefinitionError
+from lakewright.errors import DefinitionError, InputError
 from lakewright.patterns.data_value.incremental_sessionizer import build_sessions, keep_final_sessions
+from lakewright.pipelines.session_chain import drop_unchanged
 from lakewright.pipelines.streams.server_side import is_remote
 from lakewright.store import open_store
-from tests.pipelines.lab import lab
+from tests.pipelines.lab import LOOKED_AT, lab
 from tests.pipelines.shop import land, made, ok, rows_of
 from tests.pipelines.streaming import send, visits_project
+from tests.processes import LAKEWRIGHT, killed
 
 HOURS = """
     from lakewright import JsonFiles, Pipeline, Sessions
@@ -114,9 +116,10 @@ DAYS = """
 def test_a_late_visit_joins_two_sessions_across_midnight_and_others_stay_as_they_are(project):
     shop = project({"pipelines/blog.py": DAYS})
     rows = [visit("u1", "23:40", "/"), visit("u1", "00:30", "/b", day=2), visit("u2", "23:50", "/x"),
-            visit("u2", "00:10", "/bye", day=2), visit("u2", "00:15", "/", day=2), visit("u3", "10:00")]  # fmt: skip
+            visit("u2", "00:10", "/bye", day=2), visit("u2", "00:15", "/", day=2), visit("u3", "10:00"),
+            visit("u4", "23:55", day=3)]  # fmt: skip
     land(shop.folder, "a.json", rows, folder="visits")
-    ok(shop.run(at="2026-01-03"))
+    ok(shop.run(at="2026-01-04"))
     columns = ("user", "pages", "is_final")
     of_first = [
         ("2026-01-01", "u1", ["/"], False),
@@ -127,16 +130,23 @@ def test_a_late_visit_joins_two_sessions_across_midnight_and_others_stay_as_they
         *of_first,
         ("2026-01-02", "u1", ["/"], True), ("2026-01-02", "u1", ["/b"], True),
         ("2026-01-02", "u2", ["/"], True), ("2026-01-02", "u2", ["/x", "/bye"], True),
+        ("2026-01-03", "u4", ["/"], False),
     ]  # fmt: skip
     others = F.col("user") != "u1"
     before = sorted(keep_final_sessions(shop.lake.read("sessions")).where(others).collect(), key=str)
     land(shop.folder, "late.json", [visit("u1", "00:05", "/late", day=2)], folder="visits")
-    again = ok(shop.run(at="2026-01-03"))
+    again = ok(shop.run(at="2026-01-04"))
+    # The second day leaves nothing pending, as before: the third one stays as it is, and so does what lies between.
     assert {one for name, one in made(again) if name == "sessions"} == {"2026-01-02"}
+    left = "sessions: 1 later slice stays as it is: 2026-01-02 leaves the same pending as before."
+    assert left in [note.message for note in again.notes]
+    assert shop.ready("sessions_pending", "2026-01-02").ready
+    assert shop.plan(["sessions"], at="2026-01-04")["sessions"].to_make == ()
     assert sessions_in(shop, *columns) == [
         *of_first,
         ("2026-01-02", "u1", ["/", "/late", "/b"], True),
         ("2026-01-02", "u2", ["/"], True), ("2026-01-02", "u2", ["/x", "/bye"], True),
+        ("2026-01-03", "u4", ["/"], False),
     ]  # fmt: skip
     final = keep_final_sessions(shop.lake.read("sessions"))
     assert sorted(final.where(others).collect(), key=str) == before
@@ -144,6 +154,14 @@ def test_a_late_visit_joins_two_sessions_across_midnight_and_others_stay_as_they
     ids = [row["session_id"] for row in shop.lake.read("sessions").where(~others).collect()]
     assert len(ids) == 2
     assert len(set(ids)) == 1
+
+    # Another declaration: what is pending does not tell what is asked for now.
+    shop = project({"pipelines/blog.py": DAYS.replace("ends=", 'first={"entry": "page"}, ends=')})
+    land(shop.folder, "b.json", [visit("u4", "00:05", day=4)], folder="visits")
+    failed = shop.run(at="2026-01-05")
+    assert isinstance(failed.errors[0], InputError)
+    assert "the sessions that 2026-01-03 left pending, and they have no entry" in str(failed.errors[0])
+    assert "backfill --outdated --select sessions" in str(failed.errors[0])
 
 
 @pytest.fixture
@@ -174,11 +192,56 @@ def test_slices_are_made_for_as_long_as_sessions_may_run_out_in_them(store):
     }  # fmt: skip
     assert found[day(10)].reason == f"sessions of {day(9)} may run out in it"
     # Late visits make every later slice again, and those after it that may hold what they keep open.
-    shop.commit("sessions_pending", day(10), {})
-    shop.commit("sessions", day(10), {day(10): 3}, visits=0, sessions=0)
+    shop.commit("sessions_pending", day(10), {day(10): 3})
+    shop.commit("sessions", day(10), {day(10): 3}, visits=0, sessions=0, sessions_pending=0)
     assert shop.statuses("sessions", "2026-01-01T13:00") == {day(11): "due"}
+    shop.commit("sessions_pending", day(10), {day(10): -3})
+    assert shop.statuses("sessions", "2026-01-01T13:00") == {}, "nothing is open any more"
     shop.arrive("visits", day(9))
     assert shop.statuses("sessions", "2026-01-01T13:00") == {day(9): "late", day(10): "stale", day(11): "due"}
+
+
+def test_a_repair_goes_on_for_as_long_as_what_is_pending_changes(store):
+    shop, noon = lab(store, hourly()), "2026-01-01T13:00"
+    dataset, hours = shop.graph["sessions"], (9, 10, 11, 12)
+    waiting = {day(13): "waiting", day(14): "waiting"}
+    shop.arrive("visits", *map(day, hours))
+    for place, hour in enumerate(hours):
+        before = {"sessions": place - 1, "sessions_pending": place - 1} if place else {}
+        shop.commit("sessions_pending", day(hour), {day(hour): 3})
+        shop.commit("sessions", day(hour), {day(hour): 3}, visits=0, **before)
+    assert shop.statuses("sessions", noon) == waiting
+    shop.arrive("visits", day(9))
+    late = shop.states("sessions", noon)
+    assert [(late[day(hour)].status, late[day(hour)].if_changed) for hour in hours] == [
+        ("late", False), ("stale", True), ("stale", True), ("stale", True)
+    ]  # fmt: skip
+    queue = [late[day(hour)] for hour in hours[1:]]
+    # 9:00 leaves something else pending, so 10:00 is made; that one leaves the same, and nothing follows it.
+    shop.commit("sessions_pending", day(9), {day(9): 1})
+    shop.commit("sessions", day(9), {day(9): 1}, visits=1)
+    assert drop_unchanged(store, dataset, queue) == queue
+    shop.commit("sessions", day(10), {day(10): 1}, visits=1, sessions=4, sessions_pending=4)
+    later = replace(queue[2], if_changed=False)
+    assert drop_unchanged(store, dataset, queue[1:]) == []
+    assert drop_unchanged(store, dataset, [queue[1], later]) == [later]
+    assert shop.statuses("sessions", noon) == waiting
+    # A chain that was cut short goes on where it was, whatever else is known of that slice.
+    shop.commit("sessions_pending", day(10), {day(10): 1})
+    shop.commit("sessions", day(10), {day(10): 1}, visits=1, sessions=5, sessions_pending=4)
+    cut = shop.states("sessions", noon)
+    assert cut[day(11)].reason == f"what {day(10)} leaves pending has changed since"
+    assert (cut[day(11)].if_changed, cut[day(12)].if_changed) == (False, True)
+    # After a rollback it stays as it is.
+    undone = replace(shop.told[-1], slice_id="whole", kind="restore", version=99, number=99, touched={})
+    store.receipts.add([undone])
+    assert shop.statuses("sessions", noon) == waiting
+    # An attempt replaced the pending sessions of a slice, and ended before it had replaced the completed ones.
+    half = replace(shop.told[0], dataset="sessions_pending", slice_id=day(12), version=100, number=100)
+    store.receipts.add([half])
+    assert shop.statuses("sessions", noon) == waiting
+    store.markers.withdraw("sessions_pending", day(12), run_id=None, now=LOOKED_AT)
+    assert "ended between its pending and its completed sessions" in shop.states("sessions", noon)[day(12)].reason
 
 
 def test_what_cannot_go_with_sessions_is_refused_when_the_project_is_loaded(store):
@@ -233,14 +296,19 @@ def event(user, at, page="/"):
     return {"id": user, "at": f"2026-01-01T{at}:00Z", "page": page}
 
 
+# `make chaos` kills the command with its JVM; here the same place fails.
+@pytest.mark.parametrize("end", ["failed", pytest.param("killed", marks=pytest.mark.chaos)])
 @pytest.mark.shows("05.stateful-sessionizer", 4, 5, 6, 7, 8)
-def test_a_stream_gives_the_sessions_that_slices_give_also_after_a_kill(project, spark, kafka, failing):
+def test_a_stream_gives_the_sessions_that_slices_give_also_after_a_kill(project, spark, kafka, failing, end):
     topic = kafka.topic()
     shop = project(visits_project(kafka, topic, STREAMS))
     send(kafka, topic, [event("u1", "10:00"), event("u2", "10:02"), event("u1", "10:19", "/b"), event(None, "10:03"),
                         event("u3", "10:04", None), "no json"])  # fmt: skip
     ok(shop.run(["raw", "on_time"], at="2026-01-03"))
-    if not is_remote(spark.range(1)):  # over Connect a micro-batch runs on the server, where nothing is armed
+    if end == "killed":
+        words = (*LAKEWRIGHT, "run", "--at", "2026-01-03", "--select", "live")
+        killed(shop.folder, *words, failpoint="batch_done:2")
+    elif not is_remote(spark.range(1)):  # over Connect a micro-batch runs on the server, where nothing is armed
         failing("batch_done:2")  # after a commit, before Spark notes that the micro-batch is done
         assert shop.run(["live"], at="2026-01-03").state == "failed"
     ok(shop.run(["live"], at="2026-01-03"))

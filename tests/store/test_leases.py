@@ -353,3 +353,16 @@ def test_a_lease_on_all_places_and_one_on_any_of_them_exclude_each_other(store: 
     store.leases.acquire_place("pipeline:loads", ["*"], owner_id=other, run_id=None, now=NOW)
     with pytest.raises(LeaseHeldError):
         place(store, me)
+
+
+def test_a_lease_whose_helper_died_is_fenced_by_the_next_grant_of_the_same_owner_which_keeps_the_rest(
+    store: Store,
+) -> None:
+    me = worker(store)
+    lost, kept = lease(store, "2026-01-04", me), lease(store, "2026-01-05", me)
+    assert not store.leases.abandon("visits", "2026-01-04", owner_id=worker(store)), "not theirs to leave"
+    assert store.leases.abandon("visits", "2026-01-04", owner_id=me)
+    assert [one.slice_id for one in store.leases.held(NOW)] == ["2026-01-05"]
+    again = lease(store, "2026-01-04", me)
+    assert (again.fence, again.taken_from) == (kept.number + 1, (("2026-01-04", lost.number, "r1"),))
+    assert store.leases.beat(me, TTL, NOW), "its other work goes on"

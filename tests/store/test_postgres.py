@@ -11,12 +11,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
 
 from lakewright.errors import ConfigurationError, LakewrightError, LeaseHeldError, StoreError, TargetError
 from lakewright.runtime.doctor import Check, checks
 from lakewright.runtime.settings import load_settings
 from lakewright.store import Owner, Store, dialect, open_store
 from lakewright.store.opening import HEAD
+from lakewright.store.postgres import explain
 from lakewright.testing.postgres import Postgres
 
 SECRET = "open-sesame-4711"
@@ -156,6 +159,17 @@ def test_a_commit_whose_answer_was_lost_is_found_out_and_not_sent_again(
         with pytest.raises(TargetError, match="Nothing of this transaction was written"):
             store.leases.draw("visits")
         assert store.leases.draw("visits") == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("08006", 1), ("40001", 1), ("40P01", 1), ("53100", 1), ("53300", 1), ("55P03", 1), ("57014", 1), ("57P01", 1),
+     ("28P01", 2), ("42P01", 2)],
+)  # fmt: skip
+def test_what_may_pass_by_itself_ends_with_1_and_what_is_wrong_with_2(code: str, exit_code: int) -> None:
+    cause = type("Refused", (Exception,), {"sqlstate": code})("no")
+    error = DBAPIError("SELECT 1", {}, cause)
+    assert explain(error, make_url("postgresql://me@host/db"), "host/db").exit_code == exit_code
 
 
 def schema(database: Postgres) -> set[tuple[object, ...]]:

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakewright import (
+    After,
     AsOf,
     DeadLetter,
     FilterInterceptor,
@@ -24,7 +25,8 @@ from lakewright import (
 
 CONTRACTS = Path(__file__).parent.parent / "contracts"
 
-visits = Pipeline("visits", schedule="@daily", start="2026-01-01", runs=SingleRunner())
+# Each night's run begins when that of the sources has succeeded, for the same time.
+visits = Pipeline("visits", schedule=After("sources"), start="2026-01-01", runs=SingleRunner())
 
 
 @visits.dataset(layer="silver", writer=Merger(keys=["user_id"], history=Scd2(valid_from="updated_at")))

@@ -17,6 +17,9 @@ __all__ = ["demo"]
 def demo(
     screen: Screen,
     visits: Annotated[int, typer.Option("--visits", metavar="N", min=100, help="How many visits to make up.")] = 10_000,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", min=2, max=4, help="Of how many days, of one week, they are.")
+    ] = 3,
     folder: Annotated[Path, typer.Option("--folder", help="Where the demo's project is made.")] = Path("demo"),
     services: Annotated[
         bool, flag("--services", help="Visits from Kafka, tables of PostgreSQL, Debezium; all started here.")
@@ -44,9 +47,9 @@ def demo(
         from lakewright.demo_services import RATE, run_services_demo
 
         pace = RATE if rate is None else rate
-        raise typer.Exit(run_services_demo(folder, visits=visits, rate=pace, console=screen.marked_up()))
+        raise typer.Exit(run_services_demo(folder, visits=visits, rate=pace, days=days, console=screen.marked_up()))
     if rate is not None:
         raise ConfigurationError("--rate says how fast visits are sent to Kafka.", hint="Add --services.")
     from lakewright.demo import run_demo
 
-    raise typer.Exit(run_demo(folder, visits=visits, console=screen.marked_up()))
+    raise typer.Exit(run_demo(folder, visits=visits, days=days, console=screen.marked_up()))

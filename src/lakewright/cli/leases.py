@@ -57,32 +57,58 @@ def _choose(running: Sequence[RunRecord], run_id: str | None) -> RunRecord:
 def unlock(
     screen: Screen,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or a pipeline as pipeline:NAME.")],
-    force: Annotated[bool, flag("--force", help="Also from a process that is still at work on this machine.")] = False,
+    force: Annotated[bool, flag("--force", help="Also from processes that are still at work.")] = False,
 ) -> None:
     """Take a lease from a run that is gone for good.
 
     A run whose process has ended on this machine, or that was silent for a minute, needs no unlock: the next
-    run takes over by itself. What the old one still writes is skipped.
+    run takes over by itself. What the old one still writes is skipped. Where several runs hold something of the same
+    name, those that are gone lose it, and those at work keep theirs.
     """
     with open_existing_store(screen) as store:
         held = [] if store is None else store.leases.held(utc_now())
         leases = _of(held, name)
-        here = [lease for lease in leases if _at_work_here(lease)]
-        if here and not force:
-            raise LeaseHeldError(
-                f"{name} is held by {_holder(here[0])}, which is at work on this machine. Nothing was unlocked.",
-                name=name,
-                owner=here[0].owner_id,
-                hint="`lakewright cancel` stops it cleanly; --force takes the lease from it all the same.",
-            )
+        chosen = leases if force else _to_break(leases, name)
         assert store is not None
-        broken = store.leases.break_lease(leases[0].dataset)
+        # By its number: one that somebody has taken over since is theirs.
+        broken = [
+            lease for one in chosen for lease in store.leases.break_lease(one.dataset, one.slice_id, number=one.number)
+        ]
+    kept = [lease for lease in leases if lease not in chosen]
     if screen.as_json:
-        screen.show_json({"unlocked": [_as_json(lease) for lease in broken], "error": None})
+        screen.show_json(
+            {"unlocked": [_as_json(lease) for lease in broken], "kept": [_as_json(one) for one in kept], "error": None}
+        )
         return
     for lease in broken:
-        what = lease.dataset if lease.slice_id == "*" else f"{lease.dataset} {lease.slice_id}"
-        screen.say(f"Unlocked {what}; it was held by {_holder(lease)}.")
+        screen.say(f"Unlocked {_what(lease)}; it was held by {_holder(lease)}.")
+    for lease in kept:
+        screen.say(f"Left {_what(lease)} to {_holder(lease)}, which is at work.")
+
+
+def _to_break(leases: Sequence[HeldLease], name: str) -> list[HeldLease]:
+    """Those whose owner is gone; those of the only owner also where nobody here can tell: its machine may be gone."""
+    gone = [lease for lease in leases if not lease.alive]
+    if gone:
+        return gone
+    here = [lease for lease in leases if _at_work_here(lease)]
+    owners = len({lease.owner_id for lease in leases})
+    if not here and owners == 1:
+        return list(leases)
+    first = (here or leases)[0]
+    others = f"and by {owners - 1} more, which tell that they are at work"
+    where = "which is at work on this machine" if here else others
+    raise LeaseHeldError(
+        f"{name} is held by {_holder(first)}, {where}. Nothing was unlocked.",
+        name=name,
+        owner=first.owner_id,
+        hint="`lakewright cancel` stops it cleanly, and one that is gone loses its lease by itself after a minute; "
+        f"--force takes {'the lease from it' if owners == 1 else 'the leases from all of them'} all the same.",
+    )
+
+
+def _what(lease: HeldLease) -> str:
+    return lease.dataset if lease.slice_id == "*" else f"{lease.dataset} {lease.slice_id}"
 
 
 def _of(held: Sequence[HeldLease], name: str) -> list[HeldLease]:

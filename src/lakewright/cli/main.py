@@ -15,7 +15,7 @@ from lakewright import __version__
 from lakewright.cli.commands import COMMANDS, Debug, Folder, NoColor, Quiet, build, flag
 from lakewright.cli.failures import describe
 from lakewright.cli.screen import Screen
-from lakewright.errors import InterruptedRun, UnknownNameError
+from lakewright.errors import InterruptedRun, StepFailed, UnknownNameError
 from lakewright.masking import MaskedStream
 
 __all__ = ["app", "main"]
@@ -34,6 +34,9 @@ class Commands(TyperGroup):
             # The last stop: whatever it is, a user gets a message and a script its exit code.
             except Exception as error:
                 code = _failed(error, typed)
+            except SystemExit as error:  # ours come back as a code: this one is the project's, and 0 would be a lie
+                told = f"Something in the project ended the process (sys.exit({error.code!r}))."
+                code = _failed(StepFailed(told, hint="Let it raise an error instead."), typed)
         sys.exit(code or 0)
 
     def invoke(self, ctx: Any) -> Any:

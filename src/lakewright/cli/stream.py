@@ -13,6 +13,7 @@ from lakewright.cli.opening import open_project
 from lakewright.cli.screen import Screen
 from lakewright.cli.tables import plain_table
 from lakewright.errors import ConfigurationError, InterruptedRun
+from lakewright.model.sizes import shown_size
 from lakewright.model.times import parse_duration, parse_time, utc_now
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def show(
         columns.insert(7, "matched")
         for one, cells in zip(found, rows, strict=True):
             cells.insert(7, _matched(one))
+    if any(one.held_back is not None for one in found):  # by captures of databases
+        columns.insert(-1, "log held back")
+        for one, cells in zip(found, rows, strict=True):
+            cells.insert(-1, "-" if one.held_back is None else shown_size(one.held_back))
     screen.show(plain_table(columns, rows))
     for one in found:
         if one.problem:

@@ -2,7 +2,8 @@
 
 Guarantee:
     The first arrival is the table at a definite version, each later one what the versions after it brought;
-    together they hold every appended row once. Commits that only move rows (OPTIMIZE) are no arrival.
+    together they hold every appended row once. Commits that only move rows (OPTIMIZE) are no arrival. With ``start``
+    the first one begins at a version or a time, and what was there before is left out.
 Consequences:
     - With the change feed on, an updated row arrives again with its new values, and deleted rows are left
       out, unless the schema declares ``_change_type``: then it tells ``insert``, ``update_postimage`` or
@@ -29,6 +30,7 @@ from lakewright.connectors.listing import resolve_folder
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.arrivals import Arrival, Window
 from lakewright.model.protocols import Found, SourceContext
+from lakewright.model.times import parse_time
 
 if TYPE_CHECKING:  # a project file names sources before Spark is there
     from pyspark.sql import DataFrame, SparkSession
@@ -44,10 +46,21 @@ class DeltaTable:
     """A Delta table in a local folder: relative to the project, absolute, or a ``file:`` URI."""
 
     path: str
+    start: int | str | None = None
+    """The first version to take changes of, or a time (UTC): the first one committed at or after it. Left out: the
+    table as it is."""
+    max_versions: int | None = None
+    """At most so many versions that brought or took rows in one arrival; the table as it is counts as one."""
 
     def __post_init__(self) -> None:
         if not self.path:
             raise ConfigurationError("DeltaTable: the path is empty. Name the table's folder.")
+        if isinstance(self.start, str):
+            parse_time(self.start)
+        elif self.start is not None and self.start < 0:
+            raise ConfigurationError(f"DeltaTable: start is a version from 0 on, or a time, not {self.start}.")
+        if self.max_versions is not None and self.max_versions < 1:
+            raise ConfigurationError(f"DeltaTable: max_versions is at least 1, not {self.max_versions}.")
 
     @property
     def repeatable(self) -> bool:
@@ -56,13 +69,16 @@ class DeltaTable:
 
     @property
     def takes_part(self) -> str | None:
-        """None: the first arrival is the whole table."""
-        return None
+        """None where the first arrival is the whole table, and a later one all that came since."""
+        given = next((name for name in ("start", "max_versions") if getattr(self, name) is not None), None)
+        return None if given is None else f"{given} takes only a part"
 
     def look(self, ctx: SourceContext) -> Found | None:
         """The versions since the last arrival that brought rows; None where there are none."""
         history = TableHistory(resolve_folder(self.path, ctx.project))
         latest = history.versions()[-1]
+        if ctx.last_window is None and self.start is not None:
+            return self._later(history, self._first(history, ctx) - 1, latest, ctx)
         if ctx.last_window is None:
             window = self._window(history, None, latest, latest, feed=False)
             return Found(window=window, summary=f"the table at version {latest}")
@@ -78,7 +94,7 @@ class DeltaTable:
 
     def _later(self, history: TableHistory, last: int, latest: int, ctx: SourceContext) -> Found | None:
         """As many versions as can be read in one way: by the feed, or by the files that they added."""
-        feed = history.state_at(last).has_feed
+        feed = history.state_at(max(last, history.versions()[0])).has_feed
         taken: list[TableCommit] = []
         by_feed = feed
         to = last
@@ -86,7 +102,7 @@ class DeltaTable:
             commit = history.commit(version)
             feed = feed if commit.state is None else commit.state.has_feed
             if commit.changes_data:
-                if taken and feed != by_feed:
+                if taken and (feed != by_feed or len(taken) == self.max_versions):
                     break
                 if commit.removes_rows and not feed:
                     if taken:
@@ -100,6 +116,23 @@ class DeltaTable:
         window = self._window(history, last, taken[0].version, to, feed=by_feed)
         noun = "version" if len(taken) == 1 else "versions"
         return Found(window=window, summary=f"{len(taken)} {noun} up to {to}")
+
+    def _first(self, history: TableHistory, ctx: SourceContext) -> int:
+        """The version that ``start`` means; the next one where it is not there yet."""
+        held = history.versions()
+        if isinstance(self.start, int):
+            first, lost = self.start, self.start < held[0]
+        else:
+            moment = parse_time(self.start or "")
+            first = next((version for version in held if history.committed_at(version) >= moment), held[-1] + 1)
+            lost = first == held[0] > 0  # who knows what was committed between that time and what the log still holds
+        if lost:
+            raise InputError(
+                f"{ctx.dataset}: the log of {history.folder} begins with version {held[0]}, and changes since "
+                f"{self.start} are asked for: what lies between is no longer there. Nothing was read.",
+                hint=f"Begin at start={held[0]}, or leave start out to take the table as it is first.",
+            )
+        return first
 
     def _window(self, history: TableHistory, last: int | None, first: int, to: int, *, feed: bool) -> Window:
         table = history.state_at(to).id

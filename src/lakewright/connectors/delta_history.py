@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,14 @@ class TableHistory:
             removes_rows=any(remove.get("dataChange", True) for remove in removes),
             state=state,
         )
+
+    def committed_at(self, version: int) -> datetime:
+        """When a version was committed, as it says itself; else when its file was written."""
+        for action in self._actions(version):
+            told = action.get("commitInfo", {})
+            if (millis := told.get("inCommitTimestamp", told.get("timestamp"))) is not None:
+                return datetime.fromtimestamp(int(millis) / 1000, UTC)
+        return datetime.fromtimestamp((self._log / f"{version:020d}.json").stat().st_mtime, UTC)
 
     def state_at(self, version: int) -> TableState:
         """The declaration that holds at a version: the last one in the commits or a checkpoint before it."""

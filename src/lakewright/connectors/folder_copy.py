@@ -6,7 +6,9 @@ Guarantee:
     that differs, or dies half-way, is not recorded, and its repeat leaves what one copy would have left. An attempt
     whose number is not higher than the one recorded for its arrival changes nothing, whenever it wakes up.
 Consequences:
-    - A file that is replaced at the source is replaced here; one that is deleted there stays (see ``mirror_folder``).
+    - A file that is replaced at the source is replaced here. One that is deleted there stays, unless the copy is a
+      ``mirror``: then each arrival is the whole of the source, and what it no longer has is deleted here once all the
+      rest is in its place. Only files that were copied here are ever deleted.
     - While an arrival is moved to its names, a reader may meet some of its files without the others: ask
       ``lakewright ready`` before reading.
     - Both folders are on this machine's file systems. For buckets use the provider's own replication.
@@ -32,6 +34,8 @@ from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.protocols import Source, SourceContext
+from lakewright.model.slices import Slice
+from lakewright.patterns.ingestion.mirror_folder import drop_empty_folders
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +53,8 @@ class FolderCopy:
     """A folder that files are copied to: ``to="/mnt/staging/visits"`` of ``Pipeline.replicate``."""
 
     folder: str
+    mirror: bool = False
+    """Whether what is deleted at the source is deleted here."""
 
     @property
     def connection(self) -> str:
@@ -61,12 +67,12 @@ class FolderCopy:
 
     @property
     def adds_arrivals(self) -> bool:
-        """Each arrival is added to those before it."""
+        """Each arrival is added to those before it, or is the whole of a mirror; nobody judges rows."""
         return True
 
     def within(self, project: Path) -> FolderCopy:
         """The same, with a path that begins at the project's folder."""
-        return FolderCopy(str((project / self.folder).resolve()))
+        return replace(self, folder=str((project / self.folder).resolve()))
 
     def check_source(self, dataset: str, source: Source) -> None:
         """Refuse all but files."""
@@ -88,11 +94,17 @@ class FolderCopy:
         spark: SparkSession,
         still_mine: Callable[[], bool] = lambda: True,
     ) -> OpenedFolder:
-        return OpenedFolder(Path(self.folder), identity, spark, still_mine)
+        return OpenedFolder(self, identity, spark, still_mine)
 
 
 class OpenedFolder(FolderAttempt):
     """A folder opened for one attempt: fulfils ``OutsideTable`` and ``CopiesSource``."""
+
+    def __init__(
+        self, destination: FolderCopy, identity: Identity, spark: SparkSession, still_mine: Callable[[], bool]
+    ) -> None:
+        super().__init__(Path(destination.folder), identity, spark, still_mine)
+        self._mirror = destination.mirror
 
     @property
     def path(self) -> str:
@@ -119,6 +131,9 @@ class OpenedFolder(FolderAttempt):
         origin, names = window_folder(arrival, ctx), [file.path for file in window_files(arrival)]
         self._refuse_overlap(origin)
         log = FolderLog(self._folder, self._identity.dataset)
+        lost = sorted(set(ctx.known_files) - set(names)) if self._mirror else []
+        if self._mirror:
+            self._refuse_older(log, arrival)
         aside = log.place / f"aside-{self._identity.number}"
         try:
             told, size = _proof(names, [_copy(origin / name, aside / name) for name in names])
@@ -132,7 +147,7 @@ class OpenedFolder(FolderAttempt):
             failpoint("folder.copied")
             self._refuse_lost_lease()
             proven = replace(self._identity, details={**self._identity.details, "proof": told})
-            return recorded(self._folder, proven, lambda: self._move(aside, names), size=size)
+            return recorded(self._folder, proven, lambda: self._move(aside, names, lost), size=size)
         except OSError as error:
             raise TargetError(
                 f"{self._identity.dataset}: {error.filename or self._folder} could not be copied ({error.strerror}). "
@@ -142,13 +157,27 @@ class OpenedFolder(FolderAttempt):
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _move(self, aside: Path, names: Sequence[str]) -> None:
+    def _move(self, aside: Path, names: Sequence[str], lost: Sequence[str]) -> None:
         self._refuse_lost_lease()
         for name in names:
             target = self._folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(aside / name, target)
+        for name in lost:
+            (self._folder / name).unlink(missing_ok=True)
+        drop_empty_folders(self._folder, lost)
         failpoint("folder.moved")
+
+    def _refuse_older(self, log: FolderLog, arrival: Arrival) -> None:
+        """An older state of the source must not take the place of a newer one."""
+        told = [Identity.from_json(commit.metadata) for commit in log.commits() if commit.data_change]
+        taken = [Slice.parse(one.slice_id).number for one in told if one is not None]
+        if taken and max(taken) > arrival.number:
+            raise ConfigurationError(
+                f"{self._identity.dataset}: arrival-{max(taken)} is in place, which is newer than "
+                f"{self._identity.slice_id}. Nothing was copied.",
+                hint="A mirror holds what the source holds now: to have an earlier state back, bring it back there.",
+            )
 
     def _refuse_overlap(self, origin: Path) -> None:
         mine = self._folder

@@ -43,14 +43,17 @@ def load_part(
     what: str,
     guard: Callable[[], None] = lambda: None,
     finish: Callable[[int], None] = lambda rows: None,
+    part: Part | None = None,
 ) -> int:
     """Load a day into its part, or (``whole``) all its days at once; returns the rows.
 
+    ``part`` is where the day lies, if that is not told by the calendar of parts, which cuts weeks at 1 January.
     ``guard`` is asked within each transaction; ``finish`` is the last thing in the one that counts.
     """
     import psycopg
 
-    part, view, types = part_of(day, parts.every), TableName.parse(parts.view), filling.types()
+    part = part_of(day, parts.every) if part is None else part
+    view, types = TableName.parse(parts.view), filling.types()
     cleans = whole or part.start == day
     aside = view.beside(f"{NEW}{secrets.token_hex(8)}") if cleans and parts.clean == "drop" else None
     with session.transaction():

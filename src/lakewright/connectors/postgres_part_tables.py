@@ -5,7 +5,8 @@ Guarantee:
     also writes the ledger's row, so that no row is deleted one by one and a reader of the view sees the old slice or
     the new one. Killed, cut off or overtaken at any moment, each slice is there once, as its last attempt made it.
 Consequences:
-    - The slice is the part: the dataset's slices are days or months, as ``every`` says.
+    - The slice is the part: the dataset's slices are days, weeks or months, as ``every`` says. A week is one of ISO,
+      from Monday to Sunday, also over New Year.
     - A slice that was frozen (``freeze_parts``) is refused.
     - A new column is added to all parts first, by ``add_column_to_parts``.
 """
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakewright.connectors.postgres_opened import OpenedRelation, PostgresDestination
 from lakewright.errors import ConfigurationError, LeaseHeldError
-from lakewright.model.parts import PartTables
+from lakewright.model.parts import Part, PartTables
 from lakewright.model.protocols import Writer
 from lakewright.model.receipts import Change
 from lakewright.model.slices import Slice
@@ -39,17 +40,17 @@ class PostgresParts(PostgresDestination):
 
     connection: str
     view: str
-    every: Literal["day", "month"] = "day"
+    every: Literal["day", "week", "month"] = "day"
     clean: Literal["truncate", "drop"] = "truncate"
     max_parts: int = 400
 
     def __post_init__(self) -> None:
         if not self.connection:
             raise ConfigurationError("PostgresParts: name the connection, as [connections.NAME] declares it.")
-        if self.every not in ("day", "month"):
+        if self.every not in ("day", "week", "month"):
             raise ConfigurationError(
-                f"PostgresParts: every is 'day' or 'month', as slices are, not {self.every!r}.",
-                hint="For weeks and years, outside a pipeline: replace_part_table.",
+                f"PostgresParts: every is 'day', 'week' or 'month', as slices are, not {self.every!r}.",
+                hint="For years, outside a pipeline: replace_part_table.",
             )
         self.parts  # noqa: B018  (a wrong option is told when the file is loaded)
 
@@ -126,6 +127,7 @@ class OpenedParts(OpenedRelation[PostgresParts]):
                     FrameFilling(frame, self._identity.app_id, self._identity.number, self._what),
                     day=slice_.interval.start.date(),
                     whole=True,
+                    part=Part(self._destination.every, slice_.interval.start.date(), slice_.interval.end.date()),
                     arguments=arguments,
                     what=self._what,
                     guard=lambda: self._refuse_overtaken(session, ledger),

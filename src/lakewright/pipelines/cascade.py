@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lakewright.model.references import SameSlice
 from lakewright.model.slices import WHOLE, event_slice
 from lakewright.model.times import cells_between
+from lakewright.pipelines.chains import chained
 from lakewright.pipelines.decide import DatasetPlan, SliceState
 from lakewright.pipelines.graph import Graph
+from lakewright.store import LiveSlice
 
 __all__ = ["cascade"]
 
 
-def cascade(graph: Graph, plans: Sequence[DatasetPlan]) -> list[DatasetPlan]:
+def cascade(
+    graph: Graph, plans: Sequence[DatasetPlan], live: Callable[[str], Mapping[str, LiveSlice]]
+) -> list[DatasetPlan]:
     """The same plans, in which a slice follows when the slice that it reads is made.
 
-    What an arrival holds is known only once it is read: files that were not taken yet do not cascade.
+    Where slices are made of earlier ones of their own dataset, all later ones that ``live`` tells follow too. What an
+    arrival holds is known only once it is read: files that were not taken yet do not cascade.
     """
     found: dict[str, DatasetPlan] = {}
     for plan in plans:
         states = {state.slice.id: state for state in plan.states}
+        known = len(states)
         for given in plan.dataset.inputs:
             above = found.get(graph.owners.get(given.dataset, given.dataset))
             stops = above is not None and _stops(above) and plan.dataset.fan_in is None
@@ -30,6 +36,9 @@ def cascade(graph: Graph, plans: Sequence[DatasetPlan]) -> list[DatasetPlan]:
             for upper in (state for state in above.to_make if state.status not in ("refused", "overdue", "unmet")):
                 for follower in _followers(plan, upper):
                     states.setdefault(follower.slice.id, follower)
+        if len(states) > known and (plan.dataset.chained or getattr(plan.dataset.writer, "restores", False)):
+            unless = plan.dataset.sessions is not None
+            states = chained(states, live(plan.dataset.name), if_changed=unless)
         ordered = tuple(sorted(states.values(), key=lambda state: state.slice))
         found[plan.dataset.name] = replace(plan, states=ordered)
     return list(found.values())

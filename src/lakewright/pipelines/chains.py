@@ -12,8 +12,13 @@ from lakewright.store import LiveSlice
 __all__ = ["behind_earlier", "chained"]
 
 
-def chained(states: dict[str, SliceState], live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
-    """A slice that reads its predecessor is made again with it, on to the newest."""
+def chained(
+    states: dict[str, SliceState], live: Mapping[str, LiveSlice], *, if_changed: bool = False
+) -> dict[str, SliceState]:
+    """A slice that reads its predecessor is made again with it, on to the newest.
+
+    With ``if_changed`` it stays as it is where the predecessor has left the same as before.
+    """
     making = [s.slice for s in states.values() if s.make and s.status not in ("refused", "overdue", "held", "unmet")]
     if not making:
         return states
@@ -22,7 +27,9 @@ def chained(states: dict[str, SliceState], live: Mapping[str, LiveSlice]) -> dic
         found, state = Slice.parse(slice_id), states.get(slice_id)
         # What is held is bounded by the age of its rows, not by the chain.
         if found > first and (state is None or not state.make or state.status == "held"):
-            states[slice_id] = SliceState(found, "stale", f"{first.id} before it is made again")
+            unless = "; stays as it is where the same is left pending before it" if if_changed else ""
+            reason = f"{first.id} before it is made again{unless}"
+            states[slice_id] = SliceState(found, "stale", reason, if_changed=if_changed)
     return states
 
 

@@ -89,12 +89,12 @@ class Closing:
         """The slices for which an input has rows, and that have no live receipt."""
         width = WIDTH[dataset.grid]
         found = self._store.receipts.missing(dataset.name, input_name, width)
-        yield from (cell for cell in found if len(cell) == width)
+        yield from (cell for cell in found if len(cell) == width and _is_ours(dataset, cell))
         if coarser := [cell_interval(cell) for cell in found if len(cell) < width]:
             # The input is kept in coarser cells: every slice of ours inside one of them may be missing.
             live = self._store.receipts.live_slices(dataset.name)
             cells = (cell for span in coarser for cell in cells_between(span.start, span.end, dataset.grid))
-            yield from (cell for cell in cells if cell not in live)
+            yield from (cell for cell in cells if cell not in live and _is_ours(dataset, cell))
 
     def unmade(self, dataset: Dataset, run_time: datetime, heads: Mapping[str, Head]) -> dict[str, list[str]]:
         """Slice -> which slices of its inputs are still to come, as ``input lacks slice``.
@@ -135,9 +135,10 @@ class Closing:
         first = begun.start if begun.start == start else begun.end
         arrived = {coarsened(cell, dataset.grid) for cell in self.cells_with_rows(expected)}
         as_coarse = GRIDS[GRIDS.index(dataset.grid) :]
+        until = run_time if dataset.end is None else min(run_time, dataset.end)
         found = [
             cell
-            for cell in cells_between(first, run_time, dataset.grid)
+            for cell in cells_between(first, until, dataset.grid)
             if cell not in live and not any(coarsened(cell, grid) in arrived for grid in as_coarse)
         ]
         if found and dataset.name in heads and heads[dataset.name].restored:
@@ -204,6 +205,12 @@ class Closing:
         if self._graph[name].is_source or self._graph[name].is_stream:
             return {name}
         return {source for above in self._graph.driving(self._graph[name]) for source in self._sources(above)}
+
+
+def _is_ours(dataset: Dataset, cell: str) -> bool:
+    """Whether a slice lies between the start and the end of its pipeline: others make what is before and after."""
+    span = cell_interval(cell)
+    return span.end > dataset.start and (dataset.end is None or span.start < dataset.end)
 
 
 def _first_time(dataset: Dataset, cell: str, input_name: str, horizon: Horizon, unmade: Sequence[str]) -> SliceState:

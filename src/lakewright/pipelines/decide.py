@@ -25,6 +25,7 @@ from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.fan_in import FanIns
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
+from lakewright.pipelines.session_chain import behind_pending
 from lakewright.pipelines.session_slices import running_out
 from lakewright.pipelines.states import DatasetPlan, SliceState, Status, Wish
 from lakewright.store import ELSEWHERE, Head, HeldSlice, LiveSlice, Store
@@ -78,10 +79,12 @@ class Decider:
                     states[state.slice.id] = state
         states = self._wished(dataset, slicing, states, live, wish)
         states = self._outdated(dataset, states, live, wish)
-        if dataset.chained:
+        if dataset.sessions is not None:
+            states = behind_pending(self._store, dataset, states, live)
+        elif dataset.chained:
             states = behind_earlier(dataset, states, live, self._restored_at(name, heads))
         if dataset.chained or getattr(dataset.writer, "restores", False):
-            states = chained(states, live)
+            states = chained(states, live, if_changed=dataset.sessions is not None)
         if dataset.choice is not None:
             states = self._chooser.judged(dataset, states, live, wish)
         if dataset.fan_in is not None:

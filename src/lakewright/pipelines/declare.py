@@ -36,6 +36,7 @@ from lakewright.patterns.ingestion.readiness_marker import ReadinessMarker
 from lakewright.patterns.storage.horizontal_partitioner import HorizontalPartitioner
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.choice_options import as_branches
+from lakewright.pipelines.compute_options import check_compute_option
 from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
 from lakewright.pipelines.envelopes import check_envelopes
 from lakewright.pipelines.fan_in_options import bring_fan_in
@@ -49,6 +50,7 @@ from lakewright.pipelines.options import (
     check_load,
     check_mode,
     check_options,
+    checked_end,
     checked_skew_buffer,
 )
 from lakewright.pipelines.outside import check_destination
@@ -81,6 +83,7 @@ class Pipeline:
         timezone: str | None = None,
         catch_up: CatchUp = "all",
         start: str | date | datetime = NO_START,
+        end: str | date | datetime | None = None,
         grid: Grid | None = None,
         runs: SingleRunner | ConcurrentRunner | None = None,
         triggers: Sequence[ExternalTrigger] = (),
@@ -101,6 +104,7 @@ class Pipeline:
                 catch_up=catch_up,
                 on_datasets=on_datasets,
                 start=parse_time(start),
+                end=checked_end(start, end),
                 grid=grid or _GRID_OF_SCHEDULE.get(cron or "", "day"),
                 runs=runs or SingleRunner(),
                 tags=tuple(tags),
@@ -135,6 +139,7 @@ class Pipeline:
         owner: str | None = None,
         retries: int = 2,
         timeout: str | None = None,
+        compute: str | None = None,
         maintenance: Maintenance | None = None,
         description: str = "",
     ) -> None:
@@ -176,6 +181,7 @@ class Pipeline:
             owner=owner,
             retries=retries,
             timeout=timeout,
+            compute=compute,
             maintenance=maintenance,
             description=description or (contract.description if contract else "") or "",
         )
@@ -225,6 +231,7 @@ class Pipeline:
         expect_within: str | None = None,
         retries: int = 2,
         timeout: str | None = None,
+        compute: str | None = None,
         history: str | None = None,
         maintenance: Maintenance | None = None,
         depends_on_past: bool | None = None,
@@ -267,6 +274,7 @@ class Pipeline:
             expect_within=expect_within,
             retries=retries,
             timeout=timeout,
+            compute=compute,
             history=history,
             maintenance=maintenance,
             own_depends_on_past=depends_on_past,
@@ -311,6 +319,7 @@ class Pipeline:
         owner: str | None = None,
         retries: int = 2,
         timeout: str | None = None,
+        compute: str | None = None,
         description: str = "",
     ) -> None:
         """Declare a copy of a dataset in another place, as ``how`` says; each slice of it is proven.
@@ -318,15 +327,17 @@ class Pipeline:
         ``to`` is a folder, relative to the project, or a URI. With ``event_time`` it is copied slice by slice.
 
         ``original`` may also be a source of files, or a topic (``to=TopicCopy(...)``): each arrival is then copied
-        past the lake as it is. What its ``contract`` tags as private is refused.
+        past the lake as it is. What its ``contract`` tags as private is refused. With ``PassthroughReplicator(deleted=
+        "delete")`` a folder of files has a mirror: what is deleted there is deleted in the copy.
         """
         place = _caller()
         told: dict[str, Any] = {"tags": tuple(tags), "owner": owner, "retries": retries, "timeout": timeout}
+        told["compute"] = compute
         try:
             refuse_pointless(name, original, event_time=event_time, grid=grid, contract=contract)
             if not isinstance(original, str):
-                into = copy_of_source(name, original, how, to, contract)
-                told |= {"source": original, "into": into, "contract": contract}
+                into, load = copy_of_source(name, original, how, to, contract)
+                told |= {"source": original, "into": into, "load": load, "contract": contract}
                 shown = type(original).__name__
             else:
                 check_replica(name, how, to)
@@ -363,6 +374,7 @@ class Pipeline:
         retries = options.get("retries", 2)
         if not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"{name}: retries is a number from 0 on, not {retries!r}.")
+        check_compute_option(name, options.get("compute"))
         check_envelopes(name, options)
         bring_fan_in(name, layer, options)
         bring_sessions(name, layer, options)

@@ -115,6 +115,8 @@ class Settings:
     """The pipeline whose runs start it, where that is its schedule."""
     waits_for: tuple[WhenReady, ...] = ()
     """What must be ready before a time of its schedule is run."""
+    end: datetime | None = None
+    """From here on no slice of event time is begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,8 @@ class Dataset:
     """So long after its end a slice without rows in its input fails."""
     retries: int = 2
     timeout: timedelta | None = None
+    compute: str | None = None
+    """The compute of the target that makes its slices, where that is not the target's own Spark."""
     history: str | None = None
     mode: Mode = "batch"
     every: timedelta = timedelta(seconds=1)
@@ -200,6 +204,11 @@ class Dataset:
     def start(self) -> datetime:
         """Event times before this are not usable."""
         return self.own_start or self.settings.start
+
+    @property
+    def end(self) -> datetime | None:
+        """No slice of event time begins at this or later; what was made before stays up to date."""
+        return self.settings.end
 
     @property
     def is_source(self) -> bool:

@@ -32,14 +32,17 @@ def completeness_of(
 ) -> Completeness | None:
     """Of which of its parts a slice can be made, by the receipts of its inputs; None where it has none.
 
-    Parts before the input's start are not expected. With ``upto`` those that count at the versions that were pinned.
+    Parts before the input's start, or from its end on, are not expected. With ``upto`` those that count at the versions
+    that were pinned.
     """
     names, expected, there = graph.driving(dataset), list[str](), set[str]()
     for name in names:
         prefix = f"{name} " if len(names) > 1 else ""
         grid = graph.cell_grid(name) or dataset.grid
         skipped = skipped_slices(store, graph[name])
-        wanted = cells_between(max(slice_.interval.start, graph[name].start), slice_.interval.end, grid)
+        first, last = max(slice_.interval.start, graph[name].start), slice_.interval.end
+        ended = None if graph[name].is_source else graph[name].end
+        wanted = cells_between(first, last if ended is None else min(last, ended), grid)
         expected += [f"{prefix}{cell}" for cell in wanted if cell not in skipped]
         version = None if upto is None else upto.get(name)
         there |= {f"{prefix}{cell}" for cell in _parts_there(graph, store, name, version)}

@@ -83,6 +83,15 @@ def _load(file: Path, folder: Path) -> ModuleType:
         raise DefinitionError(
             f"this is not valid Python: {error.msg}.", file=error.filename or str(file), line=error.lineno
         ) from None
+    except SystemExit as error:
+        del sys.modules[name]
+        place = _place(error, file, folder)
+        raise DefinitionError(
+            f"the file ends the process (sys.exit({error.code!r})).",
+            file=place[0],
+            line=place[1],
+            hint="Raise an error instead: a project file is read by every command.",
+        ) from None
     except Exception as error:
         del sys.modules[name]
         raise _explained(error, file, folder) from error
@@ -104,7 +113,7 @@ def _explained(error: Exception, file: Path, folder: Path) -> DefinitionError:
     )
 
 
-def _place(error: Exception, file: Path, folder: Path) -> tuple[str, int | None]:
+def _place(error: BaseException, file: Path, folder: Path) -> tuple[str, int | None]:
     """The innermost line of the project's own code that led to an error."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
     return (frames[-1].filename, frames[-1].lineno) if frames else (str(file), None)

@@ -43,6 +43,7 @@ from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_
 from lakewright.pipelines.restoring import goes_back, record_restore_outside, restore_before
 from lakewright.pipelines.sessionizing import sessionized
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
+from lakewright.pipelines.time_limits import stopped_after
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
 if TYPE_CHECKING:
@@ -158,10 +159,11 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
         run = current.shop.run
         arguments["run"] = replace(run, attempt=current.number_of_attempt, interval=interval)
     try:
-        result = dataset.function(**arguments)
+        with stopped_after(dataset.timeout):
+            result = dataset.function(**arguments)
     except LakewrightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a step that asks the process to end has failed, whatever its code
         raise StepFailed(
             f"{dataset.place}: {dataset.name} failed on slice {current.slice.id}: "
             f"{type(error).__name__}: {_first_line(error)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, get_args
 
 from lakewright.errors import ConfigurationError, DefinitionError, did_you_mean
@@ -13,7 +13,16 @@ from lakewright.model.times import parse_duration, parse_time
 from lakewright.patterns.storage.skew_buffer import SkewBuffer
 from lakewright.pipelines.definitions import Closes, Mode, Place, Settings
 
-__all__ = ["NO_START", "as_length", "check_closing", "check_load", "check_mode", "check_options", "checked_skew_buffer"]
+__all__ = [
+    "NO_START",
+    "as_length",
+    "check_closing",
+    "check_load",
+    "check_mode",
+    "check_options",
+    "checked_end",
+    "checked_skew_buffer",
+]
 
 NO_START = "1970-01-01"
 """The start of a pipeline that names none."""
@@ -41,6 +50,18 @@ def as_length(name: str, option: str, text: str | None) -> timedelta | None:
         return parse_duration(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {option}: {error.message}") from None
+
+
+def checked_end(start: str | date | datetime, end: str | date | datetime | None) -> datetime | None:
+    """The end of a pipeline; one that does not come after its start is refused."""
+    if end is None:
+        return None
+    if parse_time(end) <= parse_time(start):
+        raise ConfigurationError(
+            f"the pipeline ends at {end}, and starts at {start}: it would never make anything.",
+            hint="Its slices are those of event times from start on, and before end.",
+        )
+    return parse_time(end)
 
 
 def check_closing(

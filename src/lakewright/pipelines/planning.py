@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lakewright.errors import UnknownNameError
 from lakewright.pipelines.backfilling import backfill_cautions, going_back_notes
+from lakewright.pipelines.boundaries import boundary_warnings
 from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.choosing import choice_warnings, recorded_schemas
 from lakewright.pipelines.decide import Decider
@@ -54,7 +55,7 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
             except Exception as error:
                 warnings.append(f"{name}: {error}")
         plans.append(plan)
-    plans = cascade(shop.graph, plans)
+    plans = cascade(shop.graph, plans, shop.store.receipts.live_slices)
     warnings += [
         f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it."
         for step in shop.store.steps.open_steps()
@@ -62,6 +63,7 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     warnings += [warning for name in names if (warning := load_warning(shop.graph[name])) is not None]
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
     warnings += [*going_back_notes(shop, plans, shop.now()), *choice_warnings(shop.graph)]
+    warnings += boundary_warnings([plan.dataset for plan in plans], shop.store)
     return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
 
 

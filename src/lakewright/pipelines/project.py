@@ -23,6 +23,8 @@ from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
 from lakewright.pipelines.choosing import recorded_schemas
 from lakewright.pipelines.code import code_hash
+from lakewright.pipelines.compute_options import check_computes
+from lakewright.pipelines.computes import Computes, continuous_compute, with_compute
 from lakewright.pipelines.corrections import settle_corrections
 from lakewright.pipelines.dead_letters import LetterCount, Selection, count_letters, retire_letters, select_letters
 from lakewright.pipelines.decide import Wish
@@ -62,6 +64,7 @@ from lakewright.pipelines.run_parameters import checked_parameters, known_parame
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.schedule import run_due
 from lakewright.pipelines.scratch import clear_trial, trial_note, trial_settings
+from lakewright.pipelines.streams.captures import capture_of
 from lakewright.pipelines.streams.looking import StreamState, states_of
 from lakewright.pipelines.streams.moving import MoveSummary, move_checkpoint
 from lakewright.pipelines.streams.rewind import RewindSummary, rewind_stream
@@ -73,6 +76,8 @@ from lakewright.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakewright.connectors.cdc_feed import CaptureFeed
 
 __all__ = ["Project"]
 
@@ -89,8 +94,9 @@ class Project:
         target: str | None = None,
         spark: SparkSession | None = None,
         now: Callable[[], datetime] = utc_now,
+        settings: Settings | None = None,
     ) -> None:
-        self.settings: Settings = load_settings(Path(folder), target)
+        self.settings: Settings = settings or load_settings(Path(folder), target)
         self._given = spark
         self._started: SparkSession | None = None
         self._now = now
@@ -118,6 +124,7 @@ class Project:
     def graph(self) -> Graph:
         pipelines = load_pipelines(self.folder, self.settings.pipelines, pools=self.settings.pools)
         datasets = [dataset for pipeline in pipelines for dataset in pipeline.datasets]
+        check_computes(datasets, self.settings.target)
         if self._share == 0:
             datasets = [allow_empty(dataset) for dataset in datasets]
         lakes = [self.lake, *(upper.lake for upper in self.uppers)]
@@ -369,14 +376,18 @@ class Project:
             options["backfill"] = [wish.backfill.start.isoformat(), wish.backfill.end.isoformat()]
         if wish.again:
             options["again"] = {name: [*sorted(slices)] for name, slices in wish.again.items()}
-        with keep(
-            self.store,
-            run,
-            pipelines,
-            now=self._now,
-            interrupt=lambda: self._interrupt(run),
-            wait_seconds=wait_seconds,
-        ) as keeper:
+        computes = Computes(self.settings, parallel=parallel or self.settings.target.parallel)
+        with (
+            keep(
+                self.store,
+                run,
+                pipelines,
+                now=self._now,
+                interrupt=lambda: self._interrupt(run, computes),
+                wait_seconds=wait_seconds,
+            ) as keeper,
+            computes,
+        ):
             shop = replace(self._shop(run, keeper.owner.owner_id), stopping=keeper.stop.is_set)
             asked = asked_at or keeper.asked_at
             self.store.runs.start(run, owner_id=keeper.owner.owner_id, options=options, now=self._now(), asked_at=asked)
@@ -410,6 +421,7 @@ class Project:
                     shop,
                     decider(self.graph, self.store, self.codes, recorded_schemas(self.graph, self.lake)),
                     parallel=parallel or self.settings.target.parallel,
+                    computes=computes,
                     listener=listener,
                     stop=keeper.stop,
                     take_new=take_new,
@@ -458,6 +470,9 @@ class Project:
     def run_continuous(self, select: Sequence[str] = (), *, listener: Listener = lambda event: None) -> WorkerSummary:
         """Keep the streams of the project (or those selected) going until it is stopped; runs go on beside it."""
         datasets = self._streams(select)
+        running = self._given is not None or self._started is not None
+        if (name := continuous_compute(self.settings.target, datasets, running=running)) is not None:
+            self.settings = with_compute(self.settings, name)
         pipelines = ",".join(sorted({dataset.pipeline for dataset in datasets}))
         run = Run(new_run_id(self._now()), pipelines, self._now())
         with keep(self.store, run, {}, now=self._now, interrupt=lambda: None) as keeper:
@@ -476,6 +491,10 @@ class Project:
     def streams(self, select: Sequence[str] = ()) -> list[StreamState]:
         """How the streams of the project stand: how far each is, and how far that is behind. Starts none."""
         return states_of(self._shop(Run("look", "look", self._now()), "look"), self._streams(select))
+
+    def capture(self, name: str) -> CaptureFeed:
+        """The capture behind a source: what it lacks, how it and its slot stand, and its end. Asks nobody yet."""
+        return capture_of(self._shop(Run("look", "look", self._now()), "look"), self.graph[name])
 
     def rewind(self, name: str, *, to: str | date | datetime | None = None, dry_run: bool = False) -> RewindSummary:
         """Let a stream read again from a time on (without one: from its beginning); the next run reads."""
@@ -691,7 +710,9 @@ class Project:
             project_name=self.settings.name,
         )
 
-    def _interrupt(self, run: Run) -> None:
+    def _interrupt(self, run: Run, computes: Computes | None = None) -> None:
+        if computes is not None:
+            computes.interrupt(run.run_id, stop=True)
         self.lake.interrupt(run.run_id)
 
     @contextmanager

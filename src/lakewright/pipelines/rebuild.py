@@ -48,6 +48,8 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
             "held slices: late rows that policy left out are judged again by the next run",
         ]
     )
+    if any(dataset.choice is not None for dataset in shop.graph.datasets.values()):
+        summary.unknown.append("why branches were skipped: the next run decides as before, and records it again")
     for name in shop.graph.owners:
         shop.store.markers.forget(name)  # a live receipt means ready
         if name in shop.lake.borrowed:

@@ -10,8 +10,9 @@ from lakewright.connectors.folder_copy import FolderCopy
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.contracts import Contract
 from lakewright.model.outside import Destination
-from lakewright.model.protocols import Replicator, Source
+from lakewright.model.protocols import Load, Replicator, Source
 from lakewright.model.receipts import Commit
+from lakewright.patterns.ingestion.full_loader import FullLoader
 from lakewright.patterns.ingestion.passthrough_replicator import PassthroughReplicator
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.settle import put_back
@@ -47,6 +48,10 @@ def check_replica(name: str, replica: Any, location: Any) -> None:
             f"{name}: a dataset is copied to a folder, as a Delta table, and not to {location!r}.",
             hint="Say to='/mnt/staging/users'; a dataset that is sent to a topic has into=KafkaMessages(...).",
         )
+    if getattr(replica, "deleted", "keep") == "delete":
+        raise ConfigurationError(
+            f'{name}: the copy of a dataset follows it by itself. Leave deleted="delete" out: it is for files.'
+        )
 
 
 def refuse_pointless(name: str, original: str | Source, **options: object) -> None:
@@ -60,23 +65,37 @@ def refuse_pointless(name: str, original: str | Source, **options: object) -> No
         raise ConfigurationError(f"{name}: files and messages are copied as they arrive. Leave {slices[0]} out.")
 
 
-def copy_of_source(name: str, source: Source, replica: Any, to: Any, contract: Contract | None) -> Destination:
-    """Where a source is copied to as it is, past the lake; refused where it cannot be, or may not leave."""
-    check_replica(name, replica, "elsewhere")
+def copy_of_source(
+    name: str, source: Source, replica: Any, to: Any, contract: Contract | None
+) -> tuple[Destination, Load | None]:
+    """Where a source is copied to as it is, past the lake, and how it is loaded for that; refused where it cannot be,
+    or may not leave.
+    """
     if not isinstance(replica, PassthroughReplicator):
+        check_replica(name, replica, "elsewhere")
         raise ConfigurationError(
             f"{name}: files and messages are copied as they are, and {type(replica).__name__} alters rows.",
             hint="Let the source come into the lake, and replicate that dataset.",
         )
     replica.check_contract(name, contract)
+    mirror = replica.deleted == "delete"
     if isinstance(to, str) and to and not hasattr(source, "topic"):
-        to = FolderCopy(to)
+        to = FolderCopy(to, mirror)
     if not isinstance(to, Destination) or not getattr(to, "adds_arrivals", False):
         raise ConfigurationError(
             f"{name}: {to!r} is no place that {type(source).__name__} can be copied to as it is.",
             hint="Files go to a folder (to='/mnt/staging/visits'), a topic to TopicCopy('broker', 'visits_copy').",
         )
-    return to
+    if not mirror:
+        return to, None
+    if not isinstance(to, FolderCopy):
+        raise ConfigurationError(f'{name}: a topic takes nothing back. Leave deleted="delete" out: it is for files.')
+    if (part := getattr(source, "takes_part", None)) is not None:
+        raise ConfigurationError(
+            f"{name}: a mirror holds all that its source holds, but of {type(source).__name__} {part}.",
+            hint='Leave the limit out, or deleted="delete".',
+        )
+    return to, FullLoader()  # each arrival is the whole folder, if anything in it differs
 
 
 def copied_rows(current: Attempt, inputs: Sequence[InputFrame]) -> DataFrame:

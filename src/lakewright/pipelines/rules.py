@@ -11,18 +11,22 @@ __all__ = ["rules_in_words", "rules_of"]
 
 
 def rules_in_words(dataset: Dataset) -> list[str]:
-    """When its slices are made, where that is not "when everything above has succeeded"."""
+    """When its slices are made, where that is not "when everything above has succeeded", and by which compute."""
     told = []
     if dataset.fan_in is not None:
         where = "published with a flag" if dataset.fan_in.publish == "labelled" else "kept private"
         told.append(f"fan-in: {rule_in_words(dataset.fan_in.rule)}; partial slices are {where}")
     if dataset.choice is not None:
         told.append(f"branch {dataset.choice.name} of {dataset.choice.choice}, {dataset.choice.of.by.in_words()}")
+    if dataset.compute is not None:
+        told.append(f"compute {dataset.compute}")
     return told
 
 
 def rules_of(dataset: Dataset) -> dict[str, Any]:
-    """The same with stable keys; None where the default holds: all above has succeeded, and nothing is chosen."""
+    """The same with stable keys; None where the default holds: all above has succeeded, nothing is chosen, and the
+    target's own Spark makes it.
+    """
     fan_in, choice = dataset.fan_in, dataset.choice
     return {
         "fan_in": None
@@ -41,4 +45,5 @@ def rules_of(dataset: Dataset) -> dict[str, Any]:
             "by": choice.of.by.in_words(),
             "branches": dict(choice.of.branches),
         },
+        "compute": dataset.compute,
     }

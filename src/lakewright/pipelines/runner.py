@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from textwrap import shorten
 from threading import Event as Flag
 from threading import Thread
 from typing import Any, Literal
 
 from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed
-from lakewright.lake.delta_errors import explain_lost_java, explain_lost_server, first_words, is_transient
+from lakewright.lake.delta_errors import is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.capture import capture_late_rows
 from lakewright.pipelines.choosing import new_skips
+from lakewright.pipelines.computes import Computes
 from lakewright.pipelines.decide import Decider, SliceState, Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.maintain import compact_one
-from lakewright.pipelines.make import make_slice
+from lakewright.pipelines.making import Make, maker_of
 from lakewright.pipelines.marking import settle_markers
 from lakewright.pipelines.partial import run_fallback
 from lakewright.pipelines.progress import (
@@ -40,9 +43,10 @@ from lakewright.pipelines.progress import (
     SliceDone,
     SliceStarted,
 )
+from lakewright.pipelines.session_chain import drop_unchanged
+from lakewright.pipelines.step_errors import explain_failure
 from lakewright.pipelines.streams.news import kept_going_by, news_of
-from lakewright.pipelines.streams.now import read_now
-from lakewright.pipelines.take import load_warning, record_arrivals, take_arrival
+from lakewright.pipelines.take import load_warning, record_arrivals
 from lakewright.pipelines.turns import Turns
 from lakewright.pipelines.waiting import overdue_folders, waiting_folders
 from lakewright.pipelines.workshop import Made, Workshop, leave_out
@@ -87,6 +91,7 @@ class Runner:
         take_new: bool = True,
         jitter: random.Random | None = None,
         backoff_seconds: float = 1.0,
+        computes: Computes | None = None,
     ) -> None:
         self._shop = shop
         self._decider = decider
@@ -96,6 +101,7 @@ class Runner:
         self._take_new = take_new
         self._random = jitter or random.Random()
         self._backoff = backoff_seconds
+        self._computes = computes
         self._notes: list[Note] = []
 
     def run(self, names: Sequence[str], wish: Wish) -> RunSummary:
@@ -128,7 +134,8 @@ class Runner:
             if self._stop.is_set():
                 summary.skipped += sorted(waiting)
                 waiting = {}
-            for node in [n for n in waiting.values() if not n.waits_for & (waiting.keys() | _busy(futures))]:
+            unfinished = waiting.keys() | _busy(futures)
+            for node in [n for n in waiting.values() if not n.waits_for & unfinished]:
                 del waiting[node.dataset.name]
                 if blocked := sorted(up for up in self._needed(node) if nodes[up].failed):
                     node.failed = True
@@ -201,6 +208,16 @@ class Runner:
         node.made += outcome.error is None and outcome.state != "skipped"
         node.left_out = outcome.reason if outcome.state == "skipped" else node.left_out
         self._record(summary, outcome)
+        if node.dataset.sessions is not None and outcome.error is None:
+            self._leave_unchanged(node, outcome)
+
+    def _leave_unchanged(self, node: _Node, outcome: Outcome) -> None:
+        """Make no further slice of sessions where the one that was made leaves the same pending as before."""
+        left = drop_unchanged(self._shop.store, node.dataset, node.queue)
+        if fewer := len(node.queue) - len(left):
+            stay = "1 later slice stays as it is" if fewer == 1 else f"{fewer:,} later slices stay as they are"
+            self._note(f"{node.dataset.name}: {stay}: {outcome.slice_id} leaves the same pending as before.")
+        node.queue = left
 
     def _look_after(self, written: Sequence[Dataset]) -> None:
         """Join the files of those datasets that ask for it after a run; what fails there is told, and no more."""
@@ -280,10 +297,11 @@ class Runner:
             try:
                 made = self._attempt(dataset, state, attempt)
             except Exception as error:
-                if attempt <= dataset.retries and self._may_pass(error):
+                if attempt <= dataset.retries and self._may_pass(dataset, error):
                     pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
-                    first = shorten(str(error).splitlines()[0], 160)
-                    self._note(f"{dataset.name} {state.slice.id}: {first} Trying again in {pause:.1f} s.")
+                    what = f"{dataset.name} {state.slice.id}: "
+                    first = shorten(str(error).splitlines()[0].removeprefix(what), 160)
+                    self._note(f"{what}{first} Trying again in {pause:.1f} s.")
                     self._stop.wait(pause)
                     self._shop.lake.renew_session()  # a Connect server that was restarted does not know the old one
                     continue
@@ -294,24 +312,15 @@ class Runner:
             receipt = made.public if made.receipts else None
             return Outcome(dataset.name, state.slice.id, done, state.reason, seconds, attempt, receipt)
 
-    def _may_pass(self, error: Exception) -> bool:
-        return is_transient(error) and not self._stop.is_set() and not self._shop.lake.has_lost_java()
+    def _may_pass(self, dataset: Dataset, error: Exception) -> bool:
+        return is_transient(error) and not self._stop.is_set() and not self._has_lost_java(dataset)
 
     def _failed(self, dataset: Dataset, state: SliceState, error: Exception, attempt: int, seconds: float) -> Outcome:
         if self._stop.is_set():
             error = InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted; `lakewright run` goes on from here.")
-        elif self._shop.lake.has_lost_java():
-            error = explain_lost_java(f"{dataset.name} {state.slice.id}")
-        elif (lost := explain_lost_server(error, what=f"{dataset.name} {state.slice.id}")) is not None:
-            lost.__cause__ = error
-            error = lost
-        elif not isinstance(error, LakewrightError):
-            # Whatever nobody explained comes out as one line with its place, never as a stack trace.
-            unexplained = StepFailed(
-                f"{dataset.place}: {dataset.name}, slice {state.slice.id} failed: {first_words(error)}"
-            )
-            unexplained.__cause__ = error
-            error = unexplained
+        else:
+            lost_java = self._has_lost_java(dataset)
+            error = explain_failure(error, dataset, state.slice.id, lost_java=lost_java)
         refused = getattr(error, "exit_code", 1) == 3
         word: StepState = "interrupted" if self._stop.is_set() else "refused" if refused else "failed"
         return Outcome(dataset.name, state.slice.id, word, state.reason, seconds, attempt, error=error)
@@ -320,9 +329,11 @@ class Runner:
         if self._stop.is_set():
             raise InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted before it began.")
         if state.status == "refused":
+            span = state.slice.interval
             raise LimitExceeded(
                 f"{dataset.name}, slice {state.slice.id}: {state.reason}. Nothing was published. "
-                f"A backfill takes the rows in: lakewright backfill --from {state.slice.id} --select {dataset.name}",
+                f"A backfill takes the rows in: lakewright backfill --from {span.start:%Y-%m-%dT%H:%M} "
+                f"--to {span.end:%Y-%m-%dT%H:%M} --select {dataset.name}",
                 dataset=dataset.name,
                 slice_id=state.slice.id,
             )
@@ -338,43 +349,56 @@ class Runner:
             return run_fallback(self._shop, dataset, state, attempt=attempt)
         if state.status == "skipped":
             return leave_out(self._shop, dataset, state)
-        make = read_now if dataset.is_stream else take_arrival if dataset.is_source else make_slice
+        tag = f"{self._shop.run.run_id}-{dataset.name}-{random.getrandbits(32):08x}"
+        tags = (self._shop.run.run_id,) if dataset.timeout is None else (self._shop.run.run_id, tag)
+        with self._at_work(dataset, state, tags) as (make, interrupt):
+            watch = None if dataset.timeout is None else _Watch(interrupt, tag, dataset.timeout.total_seconds())
+            try:
+                made = self._turns.make(make, dataset, state, attempt)
+            except Exception as error:
+                if watch is not None and watch.fired.is_set():
+                    raise _timed_out(dataset, state) from error
+                raise
+            finally:
+                if watch is not None:
+                    watch.end()
+        if watch is not None and watch.fired.is_set():
+            self._note(
+                f"{dataset.name} {state.slice.id}: took longer than its timeout, but had already committed when "
+                "it was to be stopped. It counts.",
+                "warning",
+            )
+        return made
+
+    @contextmanager
+    def _at_work(
+        self, dataset: Dataset, state: SliceState, tags: tuple[str, ...]
+    ) -> Iterator[tuple[Make, Callable[[str], None]]]:
+        """What makes a slice, and how its Spark work is interrupted by tag: in this process, or on its compute."""
+        if self._computes is not None and self._computes.serve(dataset):
+            self._computes.prepare(self._shop, dataset, state.slice.id)
+            yield partial(self._computes.make, tags=tags), self._computes.interrupt
+            return
         session = self._shop.lake.session()
-        add_tag(session, self._shop.run.run_id)
-        watch = self._watch(dataset, session)
+        for tag in tags:
+            add_tag(session, tag)
         try:
-            made = self._turns.make(make, dataset, state, attempt)
-        except Exception as error:
-            if watch is not None and watch.fired.is_set():
-                raise _timed_out(dataset, state) from error
-            raise
-        else:
-            if watch is not None and watch.fired.is_set():
-                self._note(
-                    f"{dataset.name} {state.slice.id}: took longer than its timeout, but had already committed when "
-                    "it was to be stopped. It counts.",
-                    "warning",
-                )
-            return made
+            yield maker_of(dataset), partial(interrupt_tag, session)
         finally:
-            if watch is not None:
-                watch.end()
             clear_tags(session)
 
-    def _watch(self, dataset: Dataset, session: Any) -> _Watch | None:
-        if dataset.timeout is None:
-            return None
-        tag = f"{self._shop.run.run_id}-{dataset.name}-{random.getrandbits(32):08x}"
-        add_tag(session, tag)
-        return _Watch(session, tag, dataset.timeout.total_seconds())
+    def _has_lost_java(self, dataset: Dataset) -> bool:
+        """Whether the Spark of this process, if it is what makes a dataset, was killed."""
+        here = self._computes is None or not self._computes.serve(dataset)
+        return here and self._shop.lake.has_lost_java()
 
 
 class _Watch(Thread):
     """Interrupts a step that takes too long; again and again, since it may be between two Spark jobs just then."""
 
-    def __init__(self, session: Any, tag: str, seconds: float) -> None:
+    def __init__(self, interrupt: Callable[[str], None], tag: str, seconds: float) -> None:
         super().__init__(name="lakewright-timeout", daemon=True)
-        self._session, self._tag, self._seconds = session, tag, seconds
+        self._interrupt, self._tag, self._seconds = interrupt, tag, seconds
         self._over = Flag()
         self.fired = Flag()
         self.start()
@@ -383,7 +407,7 @@ class _Watch(Thread):
         pause = self._seconds
         while not self._over.wait(pause):
             self.fired.set()
-            interrupt_tag(self._session, self._tag)
+            self._interrupt(self._tag)
             pause = 0.2
 
     def end(self) -> None:

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from lakewright.errors import ConfigurationError, InterruptedRun, NotReady, UnknownNameError
-from lakewright.model.findings import Finding
 from lakewright.model.runs import Run
-from lakewright.model.schedules import next_time
 from lakewright.pipelines.definitions import Settings
+from lakewright.pipelines.due_followers import run_followers
 from lakewright.pipelines.following import following_run_id
 from lakewright.pipelines.gates import date_of, judge
 from lakewright.pipelines.keeper import keep
+from lakewright.pipelines.lag import lag_of
 from lakewright.pipelines.progress import Listener, Note, Outcome, RunSummary
 from lakewright.pipelines.scheduling import Facts, due_now, scheduled_run_id
 from lakewright.pipelines.timetables import timetable_of
@@ -25,7 +25,7 @@ __all__ = ["due_runs", "follow_backfill", "make_times", "run_due"]
 
 
 def due_runs(project: Project, until: datetime) -> list[tuple[datetime, Settings]]:
-    """Each logical time that is due, with its pipeline, in order; those of paused pipelines are not.
+    """Each logical time that is due by a clock, with its pipeline, in order; those of paused pipelines are not.
 
     It begins after the last scheduled run that succeeded, so that a time whose run failed or died comes first. A
     pipeline that never ran begins at its ``start``, or, where it has none, with the newest due time alone.
@@ -54,7 +54,7 @@ def run_due(
 ) -> list[RunSummary]:
     """Runs each due time; a pipeline whose run did not succeed is left for the next call, which begins there.
 
-    One whose runs go on side by side is not: each of its times stands for itself.
+    One whose runs go on side by side is not: each of its times stands for itself. Then come those that follow others.
     """
     summaries: list[RunSummary] = []
     stopped: set[str] = set()
@@ -71,8 +71,15 @@ def run_due(
             stopped.add(settings.pipeline)
         summaries.append(summary)
         if summary.state == "interrupted":
-            break
-    return summaries
+            return summaries
+
+    def follow(settings: Settings, time: datetime) -> RunSummary:
+        return _run(project, settings, time, None, listener, parallel, wait_seconds)
+
+    known = _settings(project)
+    return summaries + run_followers(
+        project.store, known, follow, until=until, folder=project.folder, listener=listener
+    )
 
 
 def _held(
@@ -178,28 +185,7 @@ def _run(
         wait_seconds=wait_seconds,
         asked_at=asked_at,
     )
-    if (note := _lag(project, settings, summary, time)) is not None:
+    if (note := lag_of(project.store, summary, settings, _settings(project), time)) is not None:
         summary.notes.append(note)
         listener(note)
     return summary
-
-
-def _lag(project: Project, settings: Settings, summary: RunSummary, time: datetime) -> Note | None:
-    record = project.store.runs.get(summary.run_id)
-    if record is None or record.ended_at is None or settings.schedule is None:
-        return None
-    took = record.ended_at - record.started_at
-    upcoming = next_time(settings.schedule, after=time, timezone=settings.timezone)
-    if upcoming is None or took <= upcoming - time:
-        return None
-    message = (
-        f"Lag: the run of {settings.pipeline} for {time:%Y-%m-%d %H:%M} took {took.total_seconds() / 60:,.0f} minutes, "
-        f"and one is due every {(upcoming - time).total_seconds() / 60:,.0f} minutes: each later run ends later."
-    )
-    cure = "Give it more parallel slices or compute, or cut the work into smaller pipelines."
-    project.store.findings.add(
-        [Finding(dataset=settings.pipeline, subject="lag", message=message, cure=cure)],
-        run_id=summary.run_id,
-        now=record.ended_at,
-    )
-    return Note(message, "warning")

@@ -182,7 +182,8 @@ class Jobs:
 
     def _judge(self, job: _Job, made_runs: bool, now: datetime) -> None:
         code = job.code
-        if code == 0 or (made_runs and job.backfill is None):
+        # One that ends well without a run was ended by the project's own code: it would be started again at once.
+        if made_runs and (code == 0 or job.backfill is None):
             self._pauses.went_well(job.pipeline)
             return
         self._pauses.failed(job.pipeline, now)

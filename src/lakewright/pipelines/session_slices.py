@@ -14,7 +14,7 @@ from lakewright.pipelines.closing import WIDTH, Closing
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.session_options import pending_of, visits_input
 from lakewright.pipelines.states import SliceState
-from lakewright.store import Head, LiveSlice, Store
+from lakewright.store import CellHead, Head, LiveSlice, Store
 
 __all__ = ["running_out"]
 
@@ -36,14 +36,21 @@ def running_out(
     making = {slice_id for slice_id, state in states.items() if state.make and state.status != "held"}
     restored = dataset.name in heads and heads[dataset.name].restored
     found: dict[str, SliceState] = {}
-    before = ""
+    before, reach = "", dataset.start
+    pending: Mapping[str | None, CellHead] | None = None
     for cell in sorted({*live, *making, *_within_gap(dataset, {*live, *making}, gap, closing)}):
         open_before, before = before, cell
+        if cell in making:
+            reach = Slice.parse(cell).interval.end + gap
         if cell in live or cell in states:
             continue
-        if open_before in live and open_before not in making and not _has_pending(store, dataset, open_before):
-            before = open_before
-            continue
+        # What a slice that is made again leaves pending is not known yet.
+        if open_before in live and open_before not in making and Slice.parse(cell).interval.start >= reach:
+            pending = store.receipts.cells(pending_of(dataset)) if pending is None else pending
+            # None is unknown: a slice too many does no harm.
+            if open_before not in pending or pending[open_before].rows == 0:
+                before = open_before
+                continue
         if restored and store.receipts.first(dataset.name, cell) is not None:
             continue  # one that was rolled back on purpose is left alone
         still_open = horizon.still_open(cell)
@@ -58,14 +65,11 @@ def _within_gap(dataset: Dataset, slices: Iterable[str], gap: timedelta, closing
     cells = set() if given is None else set(closing.cells_with_rows(given.dataset))
     width, found = WIDTH[dataset.grid], set[str]()
     finer = {cell[:width] for cell in cells if len(cell) >= width}
-    for slice_id in slices:
+    reached = dataset.start
+    for slice_id in sorted(slices):
         # Its own cell, cells within it, or the coarser one that it lies in.
         if slice_id in finer or any(slice_id[:length] in cells for length in WIDTH.values()):
             end = Slice.parse(slice_id).interval.end
-            found.update(cells_between(end, end + gap, dataset.grid))
+            found.update(cells_between(max(end, reached), end + gap, dataset.grid))
+            reached = end + gap
     return found
-
-
-def _has_pending(store: Store, dataset: Dataset, slice_id: str) -> bool:
-    receipt = store.receipts.live(pending_of(dataset), slice_id)
-    return receipt is None or receipt.rows != 0

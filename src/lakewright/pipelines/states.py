@@ -47,6 +47,8 @@ class SliceState:
     """For one that the run refuses to make: what to do about it."""
     turn: int = 0
     """Slices of a later turn are begun when all of the turns before it have succeeded."""
+    if_changed: bool = False
+    """Of sessions: whether it is made only if what the slice before it leaves pending has changed by then."""
 
 
 @dataclass(frozen=True, slots=True)

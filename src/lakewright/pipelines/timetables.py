@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from lakewright.pipelines.declare import Pipeline
     from lakewright.pipelines.definitions import Settings
 
-__all__ = ["Timetable", "check_upstreams", "checked_schedule", "checked_waits", "timetable_of", "timetables_of"]
+__all__ = [
+    "Timetable",
+    "check_upstreams",
+    "checked_schedule",
+    "checked_waits",
+    "followed_clock",
+    "timetable_of",
+    "timetables_of",
+]
 
 _NO_START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,7 +56,7 @@ class Timetable:
     after: After | None = None
     """The pipeline whose runs start it."""
     after_schedule: str | None = None
-    """The cron text of that pipeline, on the clock of ``after_timezone``."""
+    """The cron text of that pipeline, or of the one that it follows, on the clock of ``after_timezone``."""
     after_timezone: str | None = None
     waits_for: tuple[WhenReady, ...] = ()
     """What must be ready before a time is run; paths are absolute."""
@@ -126,10 +134,19 @@ def timetables_of(
         table = timetable_of(pipeline.settings, upstream, makers, folder=folder)
         if table.pool is not None:
             table = replace(table, slots=(pools or {}).get(table.pool, 1))
-        if table.after is not None and table.after.pipeline in known:
-            other = known[table.after.pipeline]
-            table = replace(table, after_schedule=other.schedule, after_timezone=other.timezone)
+        if (clock := followed_clock(pipeline.settings, known)) is not None:
+            table = replace(table, after_schedule=clock.schedule, after_timezone=clock.timezone)
         found.append(table)
+    return found
+
+
+def followed_clock(settings: Settings, known: Mapping[str, Settings]) -> Settings | None:
+    """The pipeline whose times a follower has in the end, for whoever is followed may follow others; None for none."""
+    seen: set[str] = set()
+    found = None
+    while settings.after is not None and settings.after.pipeline in known and settings.after.pipeline not in seen:
+        seen.add(settings.after.pipeline)
+        found = settings = known[settings.after.pipeline]
     return found
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -46,7 +47,7 @@ def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
         return [*found, Check("Project", "warn", "no lakewright.toml here", "lakewright init NAME")]
     target = settings.target
     found += [Check("Project", "ok", f"{settings.name}, target {target.name}"), *_secrets(target)]
-    found += [*cluster_checks(target), _store(target), _lake(target)]
+    found += [*cluster_checks(target), *_computes(target), _store(target), _lake(target)]
     found += [_upstream(upper) for upper in settings.upstreams]
     return [*found, _session(target)] if deep else found
 
@@ -113,6 +114,16 @@ def _secret(secret: Secret) -> Check | None:
     if secret.file is not None and secret.file.stat().st_mode & 0o077:
         return Check("Secrets", "warn", f"{secret}: others may read {secret.file}", f"chmod 600 {secret.file}")
     return None
+
+
+def _computes(target: Target) -> list[Check]:
+    """What the computes of the target need, where that is another Spark than its own."""
+    found = []
+    for name in target.compute:
+        other = target.with_compute(name)
+        if other is not target:
+            found += [replace(check, name=f"{check.name} ({name})") for check in cluster_checks(other)]
+    return found
 
 
 def _store(target: Target) -> Check:

@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PositiveInt, Vali
 from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.secrets import Secret, is_reference
-from lakewright.runtime.connection_settings import ConnectionTable, connections_of, flat
+from lakewright.runtime.compute_settings import MEMORY, ComputeTable, check_compute, dotted, overlaid
+from lakewright.runtime.connection_settings import ConnectionTable, connections_of
 from lakewright.runtime.secret_settings import (
     check_master,
     check_references,
@@ -40,6 +41,8 @@ ENVIRONMENT_PREFIX = "LAKEWRIGHT_"
 _Model = TypeVar("_Model", bound=BaseModel)
 _MAY_BE_SECRET = {"store", "store_password", "master", "spark", "connections"}
 """Keys below which a wrong value is not repeated to the user: it may be a password that was typed."""
+_TABLES = ("spark", "compute")
+"""Keys that are tables: no variable of the environment holds one."""
 
 
 class _TargetKeys(BaseModel):
@@ -53,21 +56,20 @@ class _TargetKeys(BaseModel):
     store_password: str | None = Field(None, repr=False)
     master: str = "local[*]"
     spark: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$")
+    driver_memory: str = Field("2g", pattern=MEMORY)
     parallel: PositiveInt = 2
     outdated: Literal["show", "run"] = "show"
     outdated_limit: PositiveInt = 31
     upstream: str | None = None
     logstore: str | None = None
     fast_start: bool = False
+    compute: Mapping[str, ComputeTable] = Field(default_factory=dict, repr=False)
+    """What steps may ask for in place of the target's own Spark, by name."""
 
     @field_validator("spark", mode="before")
     @classmethod
     def _flatten_spark_keys(cls, table: object) -> object:
-        """TOML reads an unquoted ``spark.sql.x = 1`` as nested tables: put the dotted name back."""
-        if not isinstance(table, Mapping):
-            return table
-        return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat(table).items()}
+        return dotted(table)
 
 
 class _TargetTable(_TargetKeys):
@@ -104,6 +106,8 @@ class Target(_TargetKeys):
         home = folder.absolute()
         check_master(table.master, place=place)
         check_references(table.store, table.store_password, table.spark, place=place)
+        for compute, asked in table.compute.items():
+            check_compute(compute, asked, place=place)
         values = table.model_dump(exclude={"connections"}) | {
             "lake": _absolute(table.lake, home),
             "store": _absolute_store(table.store, home),
@@ -143,10 +147,19 @@ class Target(_TargetKeys):
         """The values of the Spark settings that are references, by their keys."""
         return reveal_spark(self.spark, self.folder)
 
+    def with_compute(self, name: str) -> Self:
+        """The same lake and store with the Spark of one of its computes; itself, where that one changes nothing."""
+        changes = overlaid(self.compute[name], master=self.master, spark=self.spark)
+        if all(getattr(self, key) == value for key, value in changes.items()):
+            return self
+        return self.model_copy(update=changes)
+
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Every reference that the target may need; none is looked up."""
         texts = [self.store, self.store_password or "", *references_of_master(self.master), *self.spark.values()]
+        for compute in self.compute.values():
+            texts += [*references_of_master(compute.master or ""), *compute.spark.values()]
         own = [Secret(text, self.folder) for text in texts if is_reference(text)]
         declared = [one for one in self.connections.declared.values() if isinstance(one, Connection)]
         given = [value for one in declared for value in (one.password, *one.options.values())]
@@ -204,11 +217,15 @@ class Settings(BaseModel):
         return tuple(found)
 
     def scratch(self, kind: str) -> Settings:
-        """The same project on a throw-away target under ``.lakewright/KIND``, which reads from the chosen one."""
+        """The same project on a throw-away target under ``.lakewright/KIND``, which reads from the chosen one.
+
+        All of its steps are made in the target's own session: it is for little data, and lies on this machine.
+        """
         folder = self.target.state / kind
         place = {"lake": str(folder / "lake"), "store": f"sqlite:///{folder / 'store.db'}", "store_password": None}
         own = {"name": f"{self.target.name}, {kind}", "upstream": self.target.name, "outdated": "show"}
-        target = self.target.model_copy(update=place | own)
+        here = {"compute": {name: ComputeTable() for name in self.target.compute}}
+        target = self.target.model_copy(update=place | own | here)
         return self.model_copy(update={"target": target, "targets": {**self.targets, target.name: target}})
 
 
@@ -309,7 +326,7 @@ def _override(table: _TargetTable, env: Mapping[str, str]) -> _TargetTable:
     values = {
         key: env[variable]
         for key in _TargetKeys.model_fields
-        if key != "spark" and (variable := ENVIRONMENT_PREFIX + key.upper()) in env
+        if key not in _TABLES and (variable := ENVIRONMENT_PREFIX + key.upper()) in env
     }
     if not is_reference(values.get("store_password", "secret://")):
         # The variable holds the password itself: it is what a reference would name.
@@ -335,6 +352,7 @@ def _problem(key: str, where: list[str], kind: str, expected: str, given: object
     if kind == "extra_forbidden":
         table: type[BaseModel] = _TargetTable if where[0] == "targets" else _ProjectTable
         table = ConnectionTable if "connections" in where[:-1] else table
+        table = ComputeTable if where[0] == "targets" and where[2:3] == ["compute"] and len(where) > 4 else table
         return f"unknown key '{key}'. {did_you_mean(where[-1], table.model_fields) or _known(table)}"
     wanted = expected.removeprefix("Input should be ")
     if where[-1] == "driver_memory":

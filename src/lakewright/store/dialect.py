@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from lakewright.errors import LakewrightError, StoreError, TargetError
+from lakewright.errors import LakewrightError, StoreBusyError, StoreError, TargetError
 from lakewright.store import postgres
 
 __all__ = ["explained", "lease_time", "make_engine", "reading", "shown_url", "switch_to_wal", "writing"]
@@ -182,7 +182,7 @@ def _explain(cause: str, path: str) -> StoreError:
             hint="Move it away and run `lakewright store rebuild`: the logs of the lake hold what it knew.",
         )
     if "locked" in cause or "busy" in cause:
-        return StoreError(
+        return StoreBusyError(
             f"The store {path} is in use: another process has held it for too long. Nothing was written.",
             hint="Wait for it to end, or end it (`lakewright status` names the workers), then try again.",
         )
@@ -192,7 +192,7 @@ def _explain(cause: str, path: str) -> StoreError:
             hint="Give this user write permission on the file and its folder, or put the store elsewhere.",
         )
     if "full" in cause or "disk I/O" in cause:
-        return StoreError(
+        return StoreBusyError(
             f"The disk under the store {path} refused to write ({cause}).",
             hint="Free some space, then try again.",
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, bindparam, delete, insert, literal, or_, select, update
 
-from lakewright.errors import StoreError
+from lakewright.errors import StoreBusyError
 from lakewright.model.times import utc_now
 from lakewright.store.dialect import lease_time, reading, writing
 from lakewright.store.lease_rows import (
@@ -94,7 +94,7 @@ class Leases:
                 _take_from(c, dataset, gone)
             taken = {"of": dataset, "slice": slice_id, "owner": owner_id, "number": number}
             if c.execute(_GRANT, taken | {"at": now, "run": run_id, "parts": list(parts)}).first() is None:
-                raise StoreError(
+                raise StoreBusyError(
                     f"This worker ({owner_id}) is not registered, or was taken for dead and lost its leases.",
                     hint="Run again: what it had written stays, what it had begun is recovered.",
                 )
@@ -151,22 +151,36 @@ class Leases:
         with writing(self._engine, conn) as c:
             return c.execute(_RELEASE, {"of": dataset, "slice": slice_id, "number": number}).rowcount > 0
 
+    def abandon(self, dataset: str, slice_id: str, *, owner_id: str, conn: Connection | None = None) -> bool:
+        """Leave what an owner holds of a slice to whoever asks next, who fences it; False where it holds nothing.
+
+        For an owner that lives, and whose helper died at work: what that one still does is nobody's any more.
+        """
+        mine = (leases.c.dataset == dataset) & (leases.c.owner_id == owner_id)
+        mine &= leases.c.slice_id.in_([slice_id, WHOLE_DATASET])
+        with writing(self._engine, conn) as c:
+            return c.execute(update(leases).where(mine).values(owner_id=_NOBODY)).rowcount > 0
+
     def break_lease(
         self,
         dataset: str,
         slice_id: str | None = None,
         *,
+        number: int | None = None,
         now: datetime | None = None,
         conn: Connection | None = None,
     ) -> list[HeldLease]:
         """Take leases away from whoever holds them; the next owner gets a fence against the old one.
 
-        Its heartbeat tells the old owner, which then stops with all that it holds.
+        Its heartbeat tells the old owner, which then stops with all that it holds. With ``number`` only the grant of
+        that number is broken, not one that somebody has got since.
         """
         now = now or utc_now()
         which = (leases.c.dataset == dataset) & (leases.c.owner_id != _NOBODY)
         if slice_id is not None:
             which &= leases.c.slice_id == slice_id
+        if number is not None:
+            which &= leases.c.number == number
         with writing(self._engine, conn) as c:
             rows = c.execute(LEASES_WITH_OWNERS.where(which).order_by(leases.c.slice_id))
             at = lease_time(c, now)

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
-from lakewright.errors import ConfigurationError, LakewrightError, StoreError, TargetError
+from lakewright.errors import ConfigurationError, LakewrightError, StoreBusyError, StoreError, TargetError
 
 __all__ = ["NAMES", "begin_writing", "explain", "make_engine", "outcome", "server_time"]
 
@@ -97,7 +97,7 @@ def explain(error: DBAPIError, url: URL, shown: str) -> LakewrightError:
             return kind(
                 message.format(store=shown, cause=cause), hint=hint.format(name=url.database, user=url.username)
             )
-    if error.connection_invalidated or code.startswith(("08", "57P")):
+    if error.connection_invalidated or code.startswith(("08", "40", "53", "57")):
         return TargetError(
             f"The connection to the store {shown} was lost ({cause}). Nothing of this transaction was written.",
             hint="Run again: what was committed before stays, what had begun is recovered.",
@@ -105,7 +105,8 @@ def explain(error: DBAPIError, url: URL, shown: str) -> LakewrightError:
     if not code:
         return TargetError(
             f"The store {shown} cannot be reached ({cause}).",
-            hint="Start the server, or correct host and port of 'store' in the target (`lakewright doctor` looks).",
+            hint="Start the server, or correct host and port of 'store' in the target (`lakewright doctor` looks); "
+            "then run again: what was committed before stays, what had begun is recovered.",
         )
     return StoreError(
         f"The store {shown} refused: {cause}.", hint="If it stays so, ask whoever looks after the server."
@@ -137,7 +138,7 @@ _MEANINGS: dict[tuple[str, ...], tuple[type[LakewrightError], str, str]] = {
         'Let the user own the database: ALTER DATABASE "{name}" OWNER TO "{user}".',
     ),
     ("55P03",): (
-        StoreError,
+        StoreBusyError,
         "The store {store} is in use: another process has held it for too long. Nothing was written.",
         "Wait for it to end, or end it (`lakewright status` names the workers), then try again.",
     ),
@@ -147,7 +148,7 @@ _MEANINGS: dict[tuple[str, ...], tuple[type[LakewrightError], str, str]] = {
         "Let fewer processes run at once, or raise max_connections of the server.",
     ),
     ("53100", "No space left on device", "File too large", "Disk quota exceeded"): (
-        StoreError,
+        StoreBusyError,
         "The disk under the store {store} refused to write ({cause}).",
         "Free some space, then try again.",
     ),

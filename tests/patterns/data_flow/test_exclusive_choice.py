@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.patterns.delta import rows, version
+from tests.pipelines.dying import dying_after_commit
 from tests.pipelines.shop import ok
 from typer.testing import CliRunner
 
@@ -185,6 +186,13 @@ def test_the_day_decides_the_other_branch_is_skipped_and_what_reads_both_goes_on
     assert outcomes(failed)["2026-01-04"] == {"old_visits": "skipped", "new_visits": "failed"}
     assert (failed.failed, failed.skipped) == (["new_visits"], ["all_visits"])
     assert version(opened.lake.resolve("all_visits")) == before
+
+    # Mended; its process dies after the commit of the chosen branch, which the next run finds, and goes on with.
+    opened.graph["new_visits"].function.__globals__["BROKEN"].clear()
+    with dying_after_commit(opened, "new_visits"):
+        assert opened.run(at="2026-01-05").skipped == ["all_visits"]
+    assert [o.dataset for o in opened.run(at="2026-01-05").made] == ["all_visits"]
+    assert rows(opened.sql(by_day)) == [*made, ("2026-01-04", "new")]
 
 
 DEVICES = """

@@ -17,6 +17,7 @@ from lakewright.patterns.data_flow.isolated_sequencer import After, WhenReady, f
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.following import following_run_id
 from lakewright.pipelines.gates import date_of
+from lakewright.pipelines.lag import next_due
 from lakewright.pipelines.linking import Edge, check_links, edges_of
 from lakewright.pipelines.schedule import follow_backfill, make_times
 from lakewright.pipelines.scheduling import scheduled_run_id
@@ -217,6 +218,16 @@ def test_each_good_run_starts_one_of_the_same_time_and_a_bad_one_fails_it_at_onc
     assert [one.times for one in world.started if one.pipeline == "aggregator"] == [[day(2)], [day(3)]]
     assert scheduler._jobs.summary.runs["failed"] == 3
 
+    # Its process is killed: the same time comes again at once.
+    dead = Run(scheduled_run_id("aggregator", day(3)), "aggregator", day(3), "scheduled")
+    store.runs.start(dead, owner_id=None, options={}, now=world.now)
+    world.started[-1].code = -9
+    scheduler.look()
+    assert [one.times for one in world.started if one.pipeline == "aggregator"] == [[day(2)], [day(3)], [day(3)]]
+    world.end(world.started[-1], "ok")
+    scheduler.look()
+    assert states(store, "aggregator")[day(3)] == "ok"
+
 
 def test_one_task_of_the_producer_may_be_enough(store: Store) -> None:
     table = follower(task="devices", on_skipped="skip")
@@ -255,6 +266,27 @@ def test_a_daily_follower_of_an_hourly_pipeline_runs_once_and_the_other_times_ar
     world.tables[:] = [Timetable("copies", start=day(2), after=After("loader"))]
     world.scheduler().look()
     assert len(world.started[1].times) == 24
+
+
+def test_a_chain_of_followers_has_the_clock_of_its_first_pipeline() -> None:
+    chain = [
+        Pipeline("loads", schedule="30 6 * * *", timezone="Europe/Warsaw"),
+        Pipeline("figures", schedule=After("loads")),
+        Pipeline("letters", schedule=After("figures", every="week")),
+        Pipeline("copies", schedule=After("letters")),
+    ]
+    tables = {table.pipeline: table for table in timetables_of(chain)}
+    assert {table.after_schedule for table in tables.values()} == {None, "30 6 * * *"}
+    assert tables["copies"].after_timezone == "Europe/Warsaw"
+    known = {one.name: one.settings for one in chain}
+    monday = datetime(2026, 1, 5, 5, 30, tzinfo=UTC)
+    upcoming = {name: next_due(settings, known, monday) for name, settings in known.items()}
+    assert upcoming == {
+        "loads": monday + timedelta(days=1),
+        "figures": monday + timedelta(days=1),
+        "letters": monday + timedelta(days=7),
+        "copies": monday + timedelta(days=7),
+    }
 
 
 def test_a_follower_without_a_start_begins_with_the_newest_run(store: Store) -> None:
@@ -490,11 +522,13 @@ FOLLOWERS = """
 def test_a_producers_backfill_repeats_its_dates_below_it_once_and_a_removed_follower_harms_nobody(project: Any) -> None:
     files = {f"landing/{number}.json": LINE.format(number) for number in (1, 2, 3, 4)}
     opened = project({"pipelines/loads.py": LOADS, "pipelines/followers.py": FOLLOWERS, **files})
-    times = [day(number) for number in (2, 3, 4, 5)]
-    assert [one.state for one in opened.run_due(at="2026-01-05")] == ["ok"] * 4
-    for name in ("devices_aggregator", "mails"):
-        made = make_times(opened, name, times[-1:], since=times[-1])
-        assert [(one.state, len(one.made)) for one in made] == [("ok", 4)]
+    (loaded,) = make_times(opened, "devices_loader", [day(5)], since=day(5))
+    assert loaded.state == "ok"
+    # Nothing is due by the clock any more; those that follow it are run for the same time, and once.
+    assert [(one.state, len(one.made)) for one in opened.run_due(at="2026-01-05")] == [("ok", 4), ("ok", 4)]
+    assert opened.run_due(at="2026-01-05") == []
+    followed = {run.pipeline: run.run_time for run in opened.store.runs.latest()}
+    assert followed == dict.fromkeys(("devices_loader", "devices_aggregator", "mails"), day(5))
     again = opened.backfill("2026-01-02", "2026-01-05", select=["pipeline:devices_loader"])
     dates = ["2026-01-02", "2026-01-03", "2026-01-04"]
     assert sorted((one.dataset, one.slice_id) for one in again.made) == [

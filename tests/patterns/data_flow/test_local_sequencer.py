@@ -59,6 +59,10 @@ def test_wrong_steps_are_refused_and_a_step_without_a_result_is_named(spark: Spa
     ]:
         with pytest.raises(ConfigurationError, match=word):
             run_in_sequence(visits(spark), steps=steps, run="r")
+    with pytest.warns(UserWarning, match="step 'a' is costly and keeps nothing"):
+        run_in_sequence(
+            visits(spark), steps=[Step("a", keep_read, costly=True), Step("b", add_minutes, costly=True)], run="r"
+        )
     with pytest.raises(StepFailed, match=r"step 'a' \(1 of 1\) returned NoneType"):
         run_in_sequence(visits(spark), steps=[Step("a", lambda df: None)], run="r")  # type: ignore[arg-type, return-value]
 

@@ -14,6 +14,8 @@ from tests.patterns.delta import rows, table, version
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.patterns.data_flow import parallel_split
+from lakewright.patterns.data_flow.aligned_fan_in import join_aligned, union_aligned
+from lakewright.patterns.data_flow.local_sequencer import Step, run_in_sequence
 from lakewright.patterns.data_flow.parallel_split import DeltaBranch, FilesBranch, run_branches
 
 SCHEMA = "type string, full_name string, version string"
@@ -119,6 +121,34 @@ def test_bad_input_fails_before_any_branch_and_two_branches_into_one_table_are_r
         run_branches(devices(spark), branches=same, job="devices", batch=1)
     with pytest.raises(ConfigurationError, match="at least two"):
         run_branches(devices(spark), branches={"one": DeltaBranch("x")}, job="devices", batch=1)
+
+
+def test_a_stream_is_chained_put_together_and_split_a_batch_at_a_time_each_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"type": "phone", "full_name": "X", "version": "1"}\n')
+    stream = spark.readStream.schema(SCHEMA).json(f"{tmp_path}/in")
+    branches = {"one": DeltaBranch(f"{tmp_path}/one"), "two": DeltaBranch(f"{tmp_path}/two")}
+    steps = [Step("enrich", enrich)]
+    with pytest.raises(ConfigurationError, match="the input is a stream") as refused:
+        run_branches(stream, branches=branches, job="devices", batch=1)
+    assert "foreachBatch" in str(refused.value.hint)
+    with pytest.raises(ConfigurationError, match="'enrich' has a cut, and the input is a stream"):
+        run_in_sequence(stream, steps=[Step("enrich", enrich, cut=f"{tmp_path}/cut")], run="r")
+    with pytest.raises(ConfigurationError, match="cannot be counted of a stream"):
+        join_aligned(stream, stream.select("type"), keys=["type"])
+    both = union_aligned({"new": run_in_sequence(stream, steps=steps, run="r"), "old": stream})
+
+    def split(rows: DataFrame, number: int) -> None:
+        run_branches(rows, branches=branches, job="devices", batch=number).raise_failures()
+
+    # The second query has lost the checkpoint of the first: the same batch comes once more, and is skipped.
+    for checkpoint in ("first", "second"):
+        writer = both.writeStream.foreachBatch(split).option("checkpointLocation", f"{tmp_path}/{checkpoint}")
+        writer.trigger(availableNow=True).start().awaitTermination()
+    for name in branches:
+        assert sorted(str(row[1]) for row in table(spark, tmp_path / name)) == ["X", "X 1"]
 
 
 def test_a_cache_of_the_caller_is_left_to_the_caller(spark: SparkSession, tmp_path: Path) -> None:

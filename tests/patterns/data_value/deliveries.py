@@ -96,7 +96,7 @@ class Partner:
         self.taken: dict[str, list[dict[str, Any]]] = {}
         self.told: list[dict[str, Any]] = []
         self.answers: list[tuple[int, bytes]] = []
-        """What the next requests get instead, whatever they hold."""
+        """What the next requests get instead, whatever they hold; with a status of 0 nothing at all."""
         self.refuses: Callable[[dict[str, Any]], bool] = lambda record: False
         self._lock = threading.Lock()
         partner = self
@@ -105,6 +105,8 @@ class Partner:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status, answer = partner._take(self.path, json.loads(body), self.headers)
+                if not status:
+                    return
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()

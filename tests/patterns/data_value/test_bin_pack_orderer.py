@@ -146,10 +146,17 @@ def test_spark_packs_and_two_partners_get_their_own_minutes_in_order(
     orderer = BinPackOrderer(per="partner", by="minute", pause_seconds=0)
     done = send_in_bins(minutes, HttpSink("", urls=urls), orderer=orderer, output="partner")
     assert (done.records, done.tried_again) == (5, 3)
+    assert done.per_minute == 60 * 5 / done.seconds
     assert {path: [r["value"]["minute"] for r in taken] for path, taken in partner.taken.items()} == {
         "/zen": ["10:00", "10:01", "10:02"], "/acme": ["10:00", "10:01"],
     }  # fmt: skip
     assert [r["sequence"] for r in partner.taken["/zen"]] == [1, 2, 3]
+
+    # Entities of several columns are told apart, whatever signs they hold.
+    twins = spark.createDataFrame([("a/b", "c", 1), ("a", "b/c", 1)], "site string, page string, at int").coalesce(1)
+    of_both = BinPackOrderer(per=["site", "page"], by="at", pause_seconds=0)
+    assert send_in_bins(twins, HttpSink(f"{partner.url}/twins"), orderer=of_both).records == 2
+    assert {r["key"] for r in partner.taken["/twins"]} == {"a%2Fb/c", "a/b%2Fc"}
 
     before = len(partner.told)
     for missing in ("(NULL, '10:00', 1)", "('zen', NULL, 1)"):
@@ -211,7 +218,7 @@ def test_kafka_postgresql_and_http_take_bins_and_a_database_that_goes_away_betwe
         deliver_bins(packed(A=1), silent, patience=Patience(tries=1, pause_seconds=0))
 
     # 429, 500, an answer that nobody can read, and one without a word.
-    partner.answers = [(429, b""), (500, b""), (200, b"<html>")]
+    partner.answers = [(429, b""), (500, b""), (200, b"<html>"), (0, b"")]
     monkeypatch.setenv("PARTNER_TOKEN", "Bearer abc")
     sink = HttpSink(f"{partner.url}/v", bulk_limit=2, headers={"Authorization": "secret://env/PARTNER_TOKEN"})
     deliver_bins(packed(A=3, B=2, C=1), sink.prepared({}), patience=AT_ONCE)

@@ -11,6 +11,7 @@ from itertools import combinations
 import pytest
 from pyspark.sql import functions as F
 from tests.patterns.delta import rows
+from tests.patterns.error_management.streams import land_batches, stream_of
 
 from lakewright import (
     DistributedAggregator,
@@ -240,6 +241,21 @@ def test_wrong_options_are_told_before_anything_starts(spark):
         with pytest.raises(ConfigurationError, match="stream"):
             aggregate_by_key(stream, **{"measures": good["measures"], "by": ["timestamp"], **more})
     assert aggregate_by_key(stream, by=["timestamp"], measures=good["measures"]).isStreaming
+
+
+def test_a_stream_gives_the_cells_that_batch_gives(spark, tmp_path):
+    batches = [[{"country": "FR", "person": "ann", "seconds": 10}, {"country": None, "person": "bob", "seconds": None}],
+               [{"country": "FR", "person": "bob", "seconds": 20}]]  # fmt: skip
+    land_batches(tmp_path, batches)
+    schema = "country string, person string, seconds int"
+    measures = {"visits": "count(*)", "seconds": "avg(seconds)", "people": "approx_count_distinct(person)"}
+    cells = aggregate_by_key(stream_of(spark, tmp_path, schema), by=["country"], measures=measures)
+    writer = cells.writeStream.outputMode("complete").format("memory").queryName("cells_of_a_stream")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    found = rows(spark.table("cells_of_a_stream"))
+    at_rest = spark.read.schema(schema).json(str(tmp_path))
+    assert found == rows(aggregate_by_key(at_rest, by=["country"], measures=measures))
+    assert found == [("FR", 2, 15.0, 2), (None, 1, None, 1)]
 
 
 def test_no_rows_one_key_and_chosen_levels(spark):

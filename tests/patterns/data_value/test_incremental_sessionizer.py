@@ -98,6 +98,24 @@ def test_the_engine_keeps_the_rules_however_the_visits_are_cut(rows, rules, size
     }
 
 
+def test_numbers_that_are_none_count_as_spark_counts_them_and_a_sum_that_does_not_fit_fails():
+    rules = Rules(keys=1, gap=10, carried=1, aggregates=(("min", 0), ("max", 0), ("sum", 0)))
+    nan = float("nan")
+
+    def made_of(values, kind):
+        times = pa.array(range(len(values)), pa.int64())
+        columns = [pa.array(["a"] * len(values)), times, pa.array(values, kind)]
+        (made,) = sessions_of(iter([pa.RecordBatch.from_arrays(columns, names=["key", "at", "value"])]), rules)
+        return [column.to_pylist()[0] for column in made.columns[5:8]]
+
+    for values in ([nan, None], [nan, 1.0, None], [None, None], [2.0, nan, -1.0], [1.0, 2.0]):
+        _, going_on = fold(None, [Visit(at, 10, False, [value]) for at, value in enumerate(values)], rules)
+        assert repr(made_of(values, pa.float64())[:2]) == repr(going_on.aggregates[:2])
+    assert made_of([2**62, 2**62 - 1], pa.int64())[2] == 2**63 - 1
+    with pytest.raises(OverflowError, match="beyond 64 bits"):
+        made_of([2**62, 2**62], pa.int64())
+
+
 def test_a_wrong_declaration_is_refused_before_spark_starts():
     for options, words in (
         ({"keys": "user"}, "'keys' is a list"),

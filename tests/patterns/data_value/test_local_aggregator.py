@@ -216,6 +216,13 @@ def test_wrong_options_are_told_before_anything_starts():
         reorganize_topic(None, Connections({}), source=("b", "old"), target=("b", "new"), layout=crc)
 
 
+def test_a_group_of_nan_goes_over_several_batches_as_one():
+    keys = [[float("nan"), float("nan")], [float("nan"), 1.0], [1.0]]
+    batches = [pa.RecordBatch.from_arrays([pa.array(one, pa.float64())], names=["key"]) for one in keys]
+    grouped = group_batches(["key"], [Part("n", "rows")])
+    assert [row["n"] for batch in grouped(iter(batches)) for row in batch.to_pylist()] == [3, 2]
+
+
 ROW = st.tuples(
     st.sampled_from([None, "a", "b"]), st.sampled_from([None, 1, -5, 2**62]), st.sampled_from([None, "x", "y"])
 )

@@ -91,14 +91,15 @@ def test_when_a_session_goes_out_depends_on_what_its_expiry_is_counted_from(spar
 
 
 @pytest.mark.shows("05.stateful-sessionizer", 2, 3, 5)
-def test_session_windows_give_the_sessions_that_batch_gives_on_the_same_visits(spark, tmp_path):
+def test_session_windows_give_the_sessions_that_batch_gives_on_the_same_visits(spark, tmp_path, capsys):
     declared = Sessions(
         keys=["user"], gap="20 minutes", time="at", gap_by="gap", collect={"pages": "page"}, first={"entry": "page"},
         last={"exit": "page"}, max={"longest": "gap"}, max_events=3, lateness="15 minutes",
     )  # fmt: skip
     assert stream_engine(declared) == "session window"
     batches = [
-        [visit("u1", "10:00:00", "/"), visit("u1", "10:19:00", "/b"), visit("u2", "10:00:00", "/", 300)],
+        [visit("u1", "10:00:00", "/"), visit("u1", "10:19:00", "/b"), visit("u2", "10:00:00", "/", 300),
+         visit("u5", "10:00:00", "/", 0)],  # a gap of nothing: it is alone, and not lost
         # Out of order: it joins its session in its place. Two of one moment keep one order.
         [visit("u1", "10:10:00", "/a"), visit("u1", "10:40:00.000001", "/d"), visit("u2", "10:06:00", "/x", 300),
          visit("u3", "10:30:00", "/z"), visit("u3", "10:30:00", "/y")],
@@ -107,7 +108,10 @@ def test_session_windows_give_the_sessions_that_batch_gives_on_the_same_visits(s
     ]  # fmt: skip
     land_batches(tmp_path / "in", batches)
     stream = stream_of(spark, tmp_path / "in", SCHEMA)
-    run_to_end(build_sessions_on_stream(stream, sessions=declared), tmp_path / "checkpoint", into=tmp_path / "out")
+    sessions = build_sessions_on_stream(stream, sessions=declared)
+    sessions.explain()
+    assert "collect_list" not in capsys.readouterr().out, "a session that never ends would be held whole"
+    run_to_end(sessions, tmp_path / "checkpoint", into=tmp_path / "out")
     out = spark.read.format("delta").load(str(tmp_path / "out"))
     at_once = build_sessions(
         spark.read.schema(SCHEMA).json(str(tmp_path / "in")), sessions=declared, until="2026-01-05T11:45"
@@ -118,6 +122,7 @@ def test_session_windows_give_the_sessions_that_batch_gives_on_the_same_visits(s
     assert sorted((row["user"], row["pages"], row["duration_seconds"], row["truncated"]) for row in found) == [
         ("u1", ["/", "/a", "/b"], 1140.0, False), ("u1", ["/d", "/e", "/f"], 179.999999, True),
         ("u2", ["/"], 0.0, False), ("u2", ["/x"], 0.0, False), ("u3", ["/y", "/z"], 0.0, False),
+        ("u5", ["/"], 0.0, False),
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="no stream"):
         build_sessions_on_stream(at_once, sessions=declared)

@@ -82,8 +82,8 @@ def test_an_old_execution_gives_the_old_email_and_both_forms_of_history_agree(sp
     # The same history in two tables, whether or not the second one holds what is current too.
     current = users.where("valid_to IS NULL").drop("valid_to")
     seen = spark.sql(
-        "SELECT 1 AS user, timestamp(at) AS at FROM VALUES ('2025-12-31'), ('2026-01-31 23:59:59'), ('2026-02-01'), "
-        "('2026-03-01'), (NULL) AS t(at)"
+        "SELECT 1 AS user, timestamp(at) AS at, map('a', 1) AS more FROM VALUES ('2025-12-31'), "
+        "('2026-01-31 23:59:59'), ('2026-02-01'), ('2026-03-01'), (NULL) AS t(at)"
     )
     expected = rows(join_as_of(seen, users, keys=["user"], at="at").select("at", "email"))
     assert [email for _, email in expected].count("b@x") == 1

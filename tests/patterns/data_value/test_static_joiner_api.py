@@ -99,6 +99,9 @@ def test_what_an_api_does_wrong_is_tried_again_and_then_told_of_each_key(places)
     places.calls = []
     places.look_up(["a", "b"], ask_again=2)
     assert places.calls == [["a", "b"], ["b"], ["b"]]
+    # No more calls a second than allowed: nobody really waits here, so the second one would have to wait for both.
+    _, pauses = places.look_up(["x", "y", "z"], per_call=1, per_second=0.1)
+    assert [round(pause, -1) for pause in pauses] == [10, 20]
     # An API that is down is left alone after a while.
     places.wrong, places.calls = [503] * 100, []
     told, _ = places.look_up(["c", "d", "e", "f"], per_call=1, tries=1, give_up_after=2)
@@ -139,6 +142,11 @@ def test_all_rows_are_delivered_and_each_address_is_asked_for_once_in_bulk(spark
     assert rows(found.enriched) == [(1, "10.0.0.1", "PL"), (3, "10.0.0.1", "PL")]
     assert [row["id"] for row in found.not_enriched.orderBy("id").collect()] == [2, 4]
     assert sorted(map(sorted, places.calls)) == [["10.0.0.1", "10.0.0.2"], ["10.0.0.2"]]
+
+    # A value of another type is no value: Spark would read it as NULL, and nobody would know.
+    places.wrong = ['{"mapped": {"10.0.0.1": {"country": "PL", "lat": "north"}}}']
+    wrong = ask_api(few.where("id = 1"), key="ip", api=places.api(), values=VALUES, at="2026-01-01").collect()
+    assert [row["enrichment_problem"] for row in wrong] == ["it sends something else than a number as lat"]
 
     for options, error, words in (
         ({"max_keys": 1}, InputError, "more than 1 different values of ip"),

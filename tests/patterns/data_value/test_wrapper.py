@@ -87,7 +87,7 @@ def test_text_that_cannot_be_parsed_stays_to_the_byte_and_providers_share_one_co
     bytes_of = spark.createDataFrame([("k1", bytearray(b"\xff\xfe{"))], "key string, value binary")
     assert bytes(wrap_records(bytes_of, wrapper=read).first()["raw"]["value"]) == b"\xff\xfe{"  # type: ignore[index]
 
-    csv = spark.createDataFrame([("/b", "u9")], "path string, who string")
+    csv = spark.sql("SELECT '/b' AS path, CAST(NULL AS STRING) AS who, TIMESTAMP'2026-01-01 10:00:00.000001' AS at")
     old = spark.createDataFrame([('{"p": "/c"}',)], "value string")
     both = wrap_providers(
         {"a": messages.where("key = 'k1'"), "b": csv, "c": old},
@@ -101,7 +101,8 @@ def test_text_that_cannot_be_parsed_stays_to_the_byte_and_providers_share_one_co
         "struct<provider:string,page:string,error:string,raw:struct<record:string>>"
     )  # fmt: skip
     assert [(row[0], row[1], row[3][0]) for row in both.sort("provider").collect()] == [
-        ("a", "/home", good), ("b", "/b", '{"path":"/b","who":"u9"}'), ("c", "/c", '{"p": "/c"}'),
+        ("a", "/home", good), ("b", "/b", '{"path":"/b","who":null,"at":"2026-01-01T10:00:00.000001Z"}'),
+        ("c", "/c", '{"p": "/c"}'),
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="the records of 'b' would be"):
         wrap_providers({"c": old, "b": csv}, wrappers={"c": Wrapper({"n": "1"}), "b": Wrapper({"n": "'1'"})})

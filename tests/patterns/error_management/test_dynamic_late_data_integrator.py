@@ -6,7 +6,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.patterns.delta import rows, table
 
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.patterns.error_management.dynamic_late_data_integrator import (
@@ -14,6 +16,7 @@ from lakewright.patterns.error_management.dynamic_late_data_integrator import (
     changed_partitions,
     slices_with_late_rows,
 )
+from lakewright.patterns.error_management.late_entities import repair_entities
 
 
 def at(text: str) -> datetime:
@@ -72,3 +75,39 @@ def test_the_log_tells_what_changed_and_compaction_is_no_change(spark: SparkSess
         changed_partitions(spark, path, column="day", after=0)
     with pytest.raises(InputError, match="no Delta table"):
         changed_partitions(spark, f"{path}-other", column="day", after=0)
+
+
+def test_only_the_entities_that_received_late_rows_are_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = str(tmp_path / "visits"), str(tmp_path / "figures")
+    schema, keys = "day string, user string, pages int", ["day", "user"]
+    feed, vectors = {"delta.enableChangeDataFeed": "true"}, {"delta.enableDeletionVectors": "true"}
+
+    def add(*found: tuple[str | None, ...], **options: str) -> None:
+        rows = spark.createDataFrame(list(found), schema).coalesce(1)
+        rows.write.format("delta").mode("append").options(**options).save(source)
+
+    made: list[list[tuple[object, ...]]] = []
+
+    def figures(visits: DataFrame) -> DataFrame:
+        made.append(rows(visits.select(*keys).distinct()))
+        return visits.groupBy(*keys).agg(F.sum("pages").alias("pages"))
+
+    def repair(after: int) -> int:
+        return repair_entities(spark, source, target, keys=keys, after=after, make=figures)
+
+    with pytest.raises(InputError, match="there are no results at"):
+        repair(-1)
+    add(("d1", "a", 1), ("d1", "b", 2), ("d2", "a", 4), **feed)
+    figures(spark.read.format("delta").load(source)).write.format("delta").options(**vectors).save(target)
+    assert repair(0) == 0
+    add(("d1", "a", 8), ("d2", "c", 16))
+    made.clear()
+    assert repair(0) == 1
+    assert table(spark, target) == [("d1", "a", 9), ("d1", "b", 2), ("d2", "a", 4), ("d2", "c", 16)]
+    assert made == [[("d1", "a"), ("d2", "c")]]
+    spark.sql(f"DELETE FROM delta.`{source}` WHERE user = 'c' OR pages = 8")
+    assert repair(0) == 2, "what was made already is made again with it, and stays the same"
+    assert table(spark, target) == [("d1", "a", 1), ("d1", "b", 2), ("d2", "a", 4)]
+    add(("d1", None, 1))
+    with pytest.raises(InputError, match="day or user is NULL"):
+        repair(2)

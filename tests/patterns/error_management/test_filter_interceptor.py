@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -74,16 +75,13 @@ def test_each_row_removed_counts_once_in_python_and_in_sql_alike(spark: SparkSes
 
 RETRIED = """
 import json
+from pathlib import Path
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from lakewright.patterns.error_management.filter_interceptor import intercept_filters
+from lakewright.runtime.session import local_session
+from lakewright.runtime.settings import Target
 
-settings = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-spark = SparkSession.builder.master("local[2,3]").config(map=settings).getOrCreate()
+spark = local_session(Target.at(Path.cwd(), master="local[2,3]", fast_start=True), "retried")
 
 def fails_at_first(batches):
     for batch in batches:
@@ -91,7 +89,7 @@ def fails_at_first(batches):
     if TaskContext.get().attemptNumber() == 0:
         raise RuntimeError("the machine is gone")
 
-numbers = spark.range(0, 100, 1, 4).mapInPandas(fails_at_first, "id long")
+numbers = spark.range(0, 100, 1, 2).mapInArrow(fails_at_first, "id long")
 found = intercept_filters(numbers, filters={"low": "id >= 10", "even": "id % 2 = 0"})
 actions = [{str(row["filter"]): row["removed"] for row in found.counts.collect()} for _ in range(2)]
 print(json.dumps({"counts": actions, "kept": [found.kept.count(), found.kept.count()]}))
@@ -100,10 +98,12 @@ print(json.dumps({"counts": actions, "kept": [found.kept.count(), found.kept.cou
 
 @pytest.mark.classic_only("a server of its own would have to try tasks again")
 @pytest.mark.shows("03.filter-interceptor", 3)
-def test_tasks_that_are_tried_again_and_a_second_action_change_no_count() -> None:
-    done = subprocess.run([sys.executable, "-c", RETRIED], capture_output=True, text=True, timeout=300, check=False)
+def test_tasks_that_are_tried_again_and_a_second_action_change_no_count(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RETRIED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert "the machine is gone" in done.stderr  # tasks did fail, and were tried again
+    (log,) = tmp_path.rglob("spark.log")
+    assert "the machine is gone" in log.read_text()  # tasks did fail, and were tried again
     counts = {"low": 10, "even": 45, "None": 45}
     assert json.loads(done.stdout.splitlines()[-1]) == {"counts": [counts, counts], "kept": [45, 45]}
 

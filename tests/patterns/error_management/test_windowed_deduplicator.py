@@ -22,8 +22,10 @@ from lakewright.patterns.error_management.windowed_deduplicator import (
     drop_repeats_on_stream,
     split_repeats,
 )
+from lakewright.patterns.ingestion.own_session import own_session
 
 SCHEMA = "visit string, page string, at int"
+ON_DISK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TRIPLE = [("v1", "/b", 2), ("v1", "/a", 1), ("v1", "/c", 3), ("v2", "/a", None), ("v2", "/z", 1)]
 
 
@@ -145,12 +147,16 @@ def test_a_stream_remembers_keys_for_the_window_also_over_a_restart_and_its_stat
     assert max(sizes[-6:]) <= max(sizes[:6]) <= 5
 
 
-def test_with_the_time_in_the_key_another_time_is_another_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_with_the_time_in_the_key_another_time_is_another_row_and_the_state_may_lie_on_disk(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = tmp_path / "landing"
-    frame = stream_of(spark, landing, "visit string, at timestamp")
-    unique = drop_repeats_on_stream(frame, keys=["visit"], event_time="at", window="10 minutes", time_in_key=True)
     land_batches(landing, [[seen("a", 0), seen("a", 0)], [seen("a", 0), seen("a", 5)]])
-    told = run_to_end(unique, tmp_path / "checkpoint", into=tmp_path / "out")
+    with own_session(spark, {"spark.sql.streaming.stateStore.providerClass": ON_DISK}) as session:
+        frame = stream_of(session, landing, "visit string, at timestamp")
+        unique = drop_repeats_on_stream(frame, keys=["visit"], event_time="at", window="10 minutes", time_in_key=True)
+        told = run_to_end(unique, tmp_path / "checkpoint", into=tmp_path / "out")
+    assert any(name.startswith("rocksdb") for name in told[-1]["stateOperators"][0]["customMetrics"])
     assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 2
     assert sum(state_of(told, "numDroppedDuplicateRows")) == 2
 

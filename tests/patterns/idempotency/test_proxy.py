@@ -10,12 +10,14 @@ import pytest
 from tests.connectors.test_postgres_table import Database
 from tests.pipelines.test_full_loader import HEADER, ONE, TWO, deliver, lines
 
+from lakewright.connectors.file_proxy import FileProxy
 from lakewright.connectors.postgres_keeper import set_up_keeper
 from lakewright.connectors.postgres_proxy import PostgresProxy
 from lakewright.errors import ConfigurationError, InputError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
-from lakewright.model.connections import Connection
+from lakewright.model.connections import Connection, Connections
 from lakewright.model.ddl import schema_from_ddl
+from lakewright.model.identity import Identity
 from lakewright.model.secrets import Secret
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
 from lakewright.patterns.idempotency.merger import Merger
@@ -272,3 +274,62 @@ def test_a_pipeline_publishes_write_once_tables_and_shows_what_waits_without_a_l
     assert view() == lines(ONE)
     assert not shop.run(["published"], again=True, at="2026-01-02").errors
     assert (tables(), view()) == (["published_1", "published_2", "published_3"], lines(TWO))
+
+
+FILES = """
+    from lakewright import CsvFiles, FileProxy, FullLoader, Pipeline
+
+    shop = Pipeline("shop", schedule="@daily", start="2026-01-01")
+    shop.source("devices", CsvFiles("provider", delimiter=";"), load=FullLoader(),
+                schema="type string, full_name string, version string")
+
+    @shop.dataset(into=FileProxy("exports/devices"))
+    def published(devices):
+        return devices
+"""
+
+
+@pytest.mark.shows("04.proxy", 1, 2, 5, 7)
+def test_a_pipeline_publishes_write_once_files_behind_a_manifest_and_goes_back_without_a_load(spark, project):
+    shop = project({"pipelines/shop.py": FILES})
+    folder = shop.folder / "exports" / "devices"
+
+    def shown() -> list[tuple[object, ...]]:
+        return sorted(tuple(row) for row in read_latest_load(spark, str(folder), schema=DEVICES).collect())
+
+    def written() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in (folder / "loads").rglob("*.parquet")}
+
+    deliver(shop, ONE)
+    assert not shop.run(at="2026-01-02").errors
+    assert (shown(), shop.store.receipts.live("published", "whole").rows) == (lines(ONE), 3)
+    assert not shop.run(at="2026-01-02").outcomes
+    first = written()
+    deliver(shop, TWO)
+    for place in ("loaded", "manifest"):  # half-way, and before it can be seen
+        failing_at(place)
+        assert isinstance(shop.run(at="2026-01-02").errors[0], FailpointReached)
+        arm({})
+        assert shown() == lines(ONE)
+    assert not shop.run(at="2026-01-02").errors
+    assert (shown(), read_manifest(str(folder)).number) == (lines(TWO), 2)
+    assert first.items() <= written().items(), "what was written stays as it was"
+
+    before = written()
+    shop.rollback("published")
+    assert (shown(), read_manifest(str(folder)).number, written()) == (lines(ONE), 3, before)
+    assert not shop.run(at="2026-01-02").outcomes, "nothing comes back by itself"
+    into, zombie = FileProxy(str(folder)), Identity("published", "whole", 1, "zombie")
+    opened = into.open("published", zombie, connections=Connections(), spark=spark)
+    assert opened.replace(spark.createDataFrame(lines(TWO), DEVICES), where="true") is None
+    assert shown() == lines(ONE)
+    known = shop.store.receipts.live_slices("published").keys()
+    shop.rebuild_store()
+    assert shop.store.receipts.live_slices("published").keys() == known
+    with pytest.raises(ConfigurationError, match="a version behind a manifest is whole"):
+        opened.replace(None, where="_lw_event = '2026-01-01'")
+    with pytest.raises(ConfigurationError, match="written once"):
+        into.check_writer("published", Merger(keys=["type"]))
+    for wrong in ({"folder": "s3://b/x"}, {"folder": ""}, {"file_format": "xml"}, {"empty": "maybe"}):
+        with pytest.raises(ConfigurationError):
+            FileProxy(**{"folder": "x", **wrong})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 from tests.patterns.delta import rows, table, version
+from tests.patterns.error_management.streams import land_batches, run_to_end, stream_of
 
 from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaChangeError
 from lakewright.model.contracts import Contract, ContractColumn
@@ -105,3 +106,11 @@ def test_odd_values_stay_as_they_are_and_a_failed_run_leaves_the_target(spark, u
     for _ in range(2):
         replicate_transformed(users, target, how, where="day = 'd2'")
         assert table(spark, target) == once
+
+
+def test_a_stream_is_reduced_by_the_same_rules(spark, tmp_path):
+    land_batches(tmp_path / "landing", [[{"user_id": "u1", "ip": "10.0.0.1"}, {"user_id": "u2", "ip": None}]])
+    users = stream_of(spark, tmp_path / "landing", "user_id string, ip string")
+    how = TransformationReplicator(contract=contract("ip", names="user_id string, ip string"))
+    run_to_end(transform_copy(users, how), tmp_path / "checkpoint", into=tmp_path / "copy")
+    assert table(spark, tmp_path / "copy") == [("u1",), ("u2",)]

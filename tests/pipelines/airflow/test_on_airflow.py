@@ -144,10 +144,11 @@ def test_exit_codes_become_states_and_retrying_what_is_pointless_is_not_tried(
     made = {"message": "Done.", "run_id": "r", "made": {"a": ["2026-01-05"]}}
     wrong = {"error": {"message": "It broke.", "hint": "Mend it."}}
     answers = {"0": (0, made), "fresh": (0, {"message": "Everything is fresh."}), "1": (1, wrong), "2": (2, wrong)}
-    answers |= {"3": (3, wrong), "4": (4, wrong), "130": (130, {}), "killed": (None, {})}
+    answers |= {"3": (3, wrong), "4": (4, wrong), "130": (130, {}), "killed": (None, {}), "silent": (0, None)}
     for name, (code, told) in answers.items():
         end = "kill -9 $$" if code is None else f"exit {code}"
-        (tmp_path / name).write_text(f"#!/bin/sh\necho \"$@\" >&2\ncat <<'END'\n{json.dumps(told)}\nEND\n{end}\n")
+        said = "" if told is None else json.dumps(told)
+        (tmp_path / name).write_text(f"#!/bin/sh\necho \"$@\" >&2\ncat <<'END'\n{said}\nEND\n{end}\n")
         (tmp_path / name).chmod(0o755)
     found = exported.script(CODES, str(exported.dags), str(tmp_path), ",".join(answers))
     states = {name: state for name, (state, _) in found.items()}
@@ -160,6 +161,7 @@ def test_exit_codes_become_states_and_retrying_what_is_pointless_is_not_tried(
         "4": "AirflowRescheduleException",
         "130": "AirflowException",
         "killed": "AirflowException",
+        "silent": "AirflowException",  # a step has ended the process by os._exit(0): that is no success
         "late": "AirflowSkipException",
         "late, by hand": "success",
         "nobody": "AirflowFailException",

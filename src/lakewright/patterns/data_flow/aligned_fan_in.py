@@ -12,7 +12,9 @@ Consequences:
     - Many branches at once are a load spike: ``parallel`` caps them, and with an hourly schedule each hour is
       made when it is due.
     - The child waits for the slowest branch: the run's outcomes tell how long each took.
-    - Cut branches by what you will have to repeat alone.
+    - Cut branches by what you will have to repeat alone. Very many small ones cost more to look after than to make: a
+      schedule of every six hours with slices of an hour makes six of them in one run.
+    - Streams are put together as well; that keys occur once cannot be counted of a stream.
 """
 
 from __future__ import annotations
@@ -85,6 +87,11 @@ def join_aligned(
     if both := [name for name in names["left"] if name in names["right"] and name not in keys]:
         raise ConfigurationError(f"{_NAME}: both sides have a column {both[0]}. Rename or drop it on one side.")
     if multiplying == "refuse":
+        if left.isStreaming or right.isStreaming:
+            raise ConfigurationError(
+                f"{_NAME}: how often keys occur cannot be counted of a stream. Nothing was started.",
+                hint='Say multiplying="allow" if each key matches at most once, or aggregate by the keys first.',
+            )
         for side, frame in (("left", left), ("right", right)):
             _refuse_repeated_keys(frame, keys, side)
     return left.join(right, on=list(keys), how=how)

@@ -11,8 +11,8 @@ Guarantee:
     made of the one that succeeded. The decision and its reason stand in the record of the run, and a slice that was
     made keeps its branch when it is made again.
 Consequences:
-    - Many branches are a riddle for whoever comes next: beyond five, ``plan`` says so. Two pipelines with a ``start``
-      and an end are often easier to read.
+    - Many branches are a riddle for whoever comes next: beyond five, ``plan`` says so. Two pipelines, one with an
+      ``end`` and one with a ``start``, are often easier to read.
     - A condition inside a job is forgotten within weeks: prefer the pipeline's form, which ``plan`` shows.
     - Moving a cutoff does not move what was made: the rows of the old branch stay until somebody removes them.
 """

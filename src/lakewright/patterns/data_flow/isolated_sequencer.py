@@ -11,10 +11,11 @@ Guarantee:
 Consequences:
     - By data is the looser link: the marker is the only contract, and either side may change, pause, or be renamed. By
       task is the closer one: unknown names and circles are refused when the project is loaded.
-    - Schedules differ: ``every="day"`` runs for the last of a day's runs and records the others as skipped; without it
-      the schedule of the other pipeline is adopted.
+    - Schedules differ: ``every="day"`` follows the first run of each new day and records the others as skipped; without
+      it the schedule of the other pipeline is adopted.
     - A backfill of the other side is repeated for the same dates, unless ``backfills`` declines or asks.
-    - The link is invisible from the other side: `lakewright consumers` shows who waits for what.
+    - The link is invisible from the other side: `lakewright consumers` shows who waits for what, and with ``--check``
+      whether the other side still has what is waited for.
 """
 
 from __future__ import annotations

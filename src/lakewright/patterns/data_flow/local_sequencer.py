@@ -7,14 +7,17 @@ Guarantee:
     Delta table: a repeat of the same run goes on from the last cut that was written, calls no step before it,
     and gives that table no new version. With or without cuts the result is the same.
 Consequences:
-    - Put a cut after the most expensive step; without one a repeat computes everything again.
+    - Put a cut after the most expensive step; without one a repeat computes everything again. A step that is declared
+      ``costly`` and keeps nothing for those after it is warned of.
     - What must happen as one belongs into one step. A pipeline's datasets are the other layer of this pattern:
       each is restartable by itself, and a step's private outputs commit before its public one.
     - ``run`` names the input: the same run on other rows would go on from the old cut.
+    - Steps go with streams too, without cuts: a stream goes on from its checkpoint.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +38,8 @@ class Step:
     name: str
     function: Callable[[DataFrame], DataFrame]
     cut: str | None = None
+    costly: bool = False
+    """Whether a repeat should not pay for it again."""
 
 
 def run_in_sequence(df: DataFrame, *, steps: Sequence[Step], run: str) -> DataFrame:
@@ -47,6 +52,7 @@ def run_in_sequence(df: DataFrame, *, steps: Sequence[Step], run: str) -> DataFr
     [Row(visit='v1', pages=3, minutes=6)]
     """
     _check(steps)
+    _refuse_cut_stream(df, steps)
     spark = df.sparkSession
     first, frame = 0, df
     for position in range(len(steps), 0, -1):
@@ -64,12 +70,28 @@ def _check(steps: Sequence[Step]) -> None:
     for what, values in (("name", [s.name for s in steps]), ("cut", [s.cut for s in steps if s.cut])):
         if twice := sorted({value for value in values if values.count(value) > 1}):
             raise ConfigurationError(f"Local Sequencer: two steps have the {what} '{twice[0]}'. Nothing was started.")
+    for step in steps[:-1]:
+        if step.costly and step.cut is None:
+            warnings.warn(
+                f"Local Sequencer: step '{step.name}' is costly and keeps nothing: whatever fails after it pays for it "
+                f"again. Give it a cut: Step('{step.name}', ..., cut='/a/folder').",
+                stacklevel=3,
+            )
+
+
+def _refuse_cut_stream(df: DataFrame, steps: Sequence[Step]) -> None:
+    cut = next((step.name for step in steps if step.cut), None)
+    if cut is not None and df.isStreaming:
+        raise ConfigurationError(
+            f"Local Sequencer: step '{cut}' has a cut, and the input is a stream. Nothing was started.",
+            hint="Leave the cut out: a stream goes on from its checkpoint. Or give the first part a query of its own.",
+        )
 
 
 def _call(step: Step, frame: DataFrame, what: str, run: str) -> DataFrame:
     try:
         result = step.function(frame)
-        if not hasattr(result, "write"):
+        if not hasattr(result, "unionByName"):  # `write` would raise on a stream
             raise StepFailed(
                 f"Local Sequencer: {what} returned {type(result).__name__}, not a DataFrame.",
                 hint="Does the function end with `return`?",

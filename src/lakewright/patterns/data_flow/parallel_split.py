@@ -11,6 +11,8 @@ Guarantee:
 Consequences:
     - The slowest branch sets the pace: give it a pipeline of its own, which reads the dataset when it is there.
     - All branches share one kind of machine: materialise the input and start one job per branch if that hurts.
+    - A stream is split a micro-batch at a time: call it in ``foreachBatch``, with the batch id as ``batch``.
+    - Whoever watches the data as a branch of its own may see what then fails to load: watch the written table instead.
     - ``current_timestamp()`` differs between repeats: pass the run's time into the branch.
 """
 
@@ -79,6 +81,12 @@ def run_branches(
     {'raw': 'skipped', 'csv': 'written'}
     """
     _check(branches, batch, parallel)
+    if df.isStreaming:
+        raise ConfigurationError(
+            "Parallel Split: the input is a stream. Nothing was started.",
+            hint="Split each micro-batch: writeStream.foreachBatch(lambda rows, number: run_branches(rows, ..., "
+            "batch=number)).",
+        )
     with _computed_once(df) as (shared, rows), ThreadPoolExecutor(parallel) as pool:
         begun = {name: pool.submit(_outcome, branch.write, shared, f"{job}:{name}", batch)
                  for name, branch in branches.items()}  # fmt: skip

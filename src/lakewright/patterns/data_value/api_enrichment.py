@@ -15,7 +15,7 @@ Consequences:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -28,6 +28,7 @@ from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration, parse_time
 from lakewright.patterns.data_value.join_checks import kinds_of, refuse_missing
+from lakewright.patterns.data_value.moments import moment_sql
 from lakewright.patterns.idempotency.delta_paths import table_exists
 from lakewright.patterns.idempotency.merger import merge_changes
 from lakewright.patterns.idempotency.scd2 import Scd2
@@ -39,6 +40,8 @@ __all__ = ["ApiEnrichment", "LookupApi", "Materialised", "ask_api", "enrich_from
 
 _ADDED = ("enrichment", "enrichment_problem")
 _ENRICHED = "enriched"
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_NUMBERS = (*_WHOLE, "float", "double", "decimal")
 _TOLD = "_lw_key string, _lw_value string, enrichment string, enrichment_problem string"
 Told: TypeAlias = "tuple[str, str | None, str, str | None]"
 """A key, its value as JSON, whether it is enriched, and the problem."""
@@ -154,8 +157,7 @@ def materialise_api(
     if table_exists(spark, path):
         known = spark.read.format("delta").load(path).where("is_current")
         if fresh_for is not None:
-            since = f"{moment - parse_duration(fresh_for):%Y-%m-%d %H:%M:%S}"
-            known = known.where(f"asked_at >= TIMESTAMP '{since}'")
+            known = known.where(f"asked_at >= {moment_sql(moment - parse_duration(fresh_for))}")
     asked = answered = 0
     waiting = (row[0] for row in _keys(df, key, known).toLocalIterator())
     while keys := list(islice(waiting, portion)):
@@ -196,7 +198,8 @@ def _keys(df: DataFrame, key: str, known: DataFrame | None) -> DataFrame:
 def _ask(
     keys: Sequence[str], api: LookupApi, values: str, stop_above: float | None, sleep: Callable[[float], None]
 ) -> list[Told]:
-    told = list(_rows(look_up(keys, api, sleep=sleep), schema_from_ddl(values).names))
+    wanted = {field.name: field.dataType.simpleString().partition("(")[0] for field in schema_from_ddl(values)}
+    told = list(_rows(look_up(keys, api, sleep=sleep), wanted))
     lost = [problem for _, _, _, problem in told if problem is not None]
     if stop_above is not None and keys and len(lost) / len(keys) > stop_above:
         raise InputError(
@@ -207,16 +210,34 @@ def _ask(
     return told
 
 
-def _rows(found: Iterable[LookedUp], names: Sequence[str]) -> Iterator[Told]:
+def _rows(found: Iterable[LookedUp], kinds: Mapping[str, str]) -> Iterator[Told]:
     for one in found:
         value, problem = one.value, one.problem
         if problem is None and not isinstance(value, dict):
             # One value for one column needs no object around it.
-            value, problem = ({names[0]: value}, None) if len(names) == 1 else (None, "it sends no object for it")
+            value = dict.fromkeys(kinds, value) if len(kinds) == 1 else None
+            problem = "it sends no object for it" if value is None else None
+        problem = problem or _misfit(value, kinds)
         if problem is None:
             yield one.key, json.dumps(value), _ENRICHED, None
         else:
             yield one.key, None, "not_enriched", problem
+
+
+def _misfit(value: Mapping[str, object], kinds: Mapping[str, str]) -> str | None:
+    """What of an answer is not of the type that was asked for: Spark would read it as NULL, as if it were not known."""
+    for name, kind in kinds.items():
+        given = value.get(name)
+        if given is None:
+            continue
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if kind in _NUMBERS and not number:
+            return f"it sends something else than a number as {name}"
+        if kind in _WHOLE and not isinstance(given, int):
+            return f"it sends something else than a whole number as {name}"
+        if kind == "boolean" and not isinstance(given, bool):
+            return f"it sends something else than true or false as {name}"
+    return None
 
 
 def _frame(spark: SparkSession, told: Sequence[Told], key: str, kind: str, values: str, at: datetime) -> DataFrame:
@@ -227,6 +248,6 @@ def _frame(spark: SparkSession, told: Sequence[Told], key: str, kind: str, value
     return parsed.selectExpr(
         f"CAST(_lw_key AS {kind}) AS {quoted(key)}",
         *[f"_lw_told.{quoted(name)} AS {quoted(name)}" for name in schema.names],
-        f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S.%f}' AS asked_at",
+        f"{moment_sql(at)} AS asked_at",
         *_ADDED,
     )

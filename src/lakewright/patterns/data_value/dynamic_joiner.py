@@ -10,7 +10,8 @@ Guarantee:
     ``how="left"`` (``"right"``, ``"full"``) a row of that side that found no match is released then, once, with NULLs,
     and not before. A row whose key or time is NULL is joined with nothing: it is released at once, or left out where
     only pairs are wanted. With ``pick="latest"`` each row of the left side has at most one match, the newest at or
-    before its own time, and comes out when no newer one can come any more.
+    before its own time, and comes out when no newer one can come any more; one without ``row_id`` is joined with
+    nothing too.
 Consequences:
     - Longer bounds and watermarks find more and hold more: `join_report` tells how much, and `lakewright stream show`.
     - Spark goes by one watermark, that of the slowest side: while one side is silent, nothing is released or let go.
@@ -33,7 +34,7 @@ from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration
 from lakewright.patterns.data_value.join_report import JoinReport, join_report
-from lakewright.patterns.data_value.newest_match import keep_newest_match, untimed_rows
+from lakewright.patterns.data_value.newest_match import keep_newest_match, untold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,12 +172,13 @@ class DynamicJoiner:
         """Both sides as one frame; lazy. On frames at rest it gives what the streams would in the end."""
         if self.pick == "all":
             return _pairs(left, right, self)
-        timed = left.where(f"{quoted(self.left_time)} IS NOT NULL")
-        pairs = _pairs(timed, right, self)
+        told_by = (self.left_time, *self.row_id)
+        told = left.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in told_by))
+        pairs = _pairs(told, right, self)
         newest = keep_newest_match(
             pairs, row_id=self.row_id, at=self.left_time, newer=self.right_time, left=left.columns
         )
-        return newest if self.how == "inner" else newest.unionByName(untimed_rows(left, pairs, self.left_time))
+        return newest if self.how == "inner" else newest.unionByName(untold_rows(left, pairs, told_by))
 
 
 def join_streams(

@@ -10,8 +10,9 @@ Guarantee:
 Consequences:
     - The longer the gap, the later a session comes, and the more are pending. ``partial`` shows ongoing sessions at the
       price of rows that change: readers that cannot bear that take ``keep_final_sessions``.
-    - A slice depends on the one before it. A late visit makes its slice stale and every later one with it (in a
-      pipeline the run makes them, in order); or ``repair_sessions`` builds the entities again that it concerns, alone.
+    - A slice depends on the one before it. A late visit makes its slice stale, and the later ones for as long as what
+      is pending changes (in a pipeline the run makes them, in order); or ``repair_sessions`` builds the entities again
+      that it concerns, alone.
     - ``completed`` and ``pending`` are made of ``every``: persist that before both are written, or it is made twice.
     - The executors need numpy and pyarrow, and this package.
 """
@@ -20,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakewright.errors import MissingColumnsError
 from lakewright.model.columns import business_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.sql import quoted, text_literal
-from lakewright.model.times import parse_time
+from lakewright.patterns.data_value.moments import micros_of
 from lakewright.patterns.data_value.session_arrow import sessions_of
 from lakewright.patterns.data_value.session_frames import (
     EXPIRY,
@@ -126,8 +127,7 @@ def build_sessions(
         )
     sorted_rows = rows.repartition(*[quoted(key) for key in sessions.keys]).sortWithinPartitions(*layout.order)
     made = sorted_rows.mapInArrow(_engine(layout, reopens=pending is not None), layout.made_schema())
-    end = int((parse_time(until) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
-    final = F.col(OVER) | (F.col(EXPIRY) < F.lit(end))
+    final = F.col(OVER) | (F.col(EXPIRY) < F.lit(micros_of(until)))
     every = layout.shown(made, final=final, more=[F.timestamp_micros(F.col(EXPIRY)).alias("expires_at")])
     ongoing = every.where("NOT is_final")
     shown = every if sessions.partial else every.where("is_final")

@@ -10,7 +10,7 @@ from lakewright.errors import ConfigurationError, MissingColumnsError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["carried_columns", "check_keys", "comparable", "kinds_of", "refuse_missing"]
+__all__ = ["carried_columns", "check_keys", "comparable", "hashable", "kinds_of", "refuse_missing"]
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
@@ -19,6 +19,11 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 def kinds_of(df: DataFrame) -> dict[str, str]:
     """Column -> type, by one look at the schema."""
     return {field.name: field.dataType.simpleString() for field in df.schema}
+
+
+def hashable(kinds: Mapping[str, str]) -> list[str]:
+    """The columns that Spark can hash: all but maps and variants, and what holds one."""
+    return [name for name, kind in kinds.items() if "map<" not in kind and "variant" not in kind]
 
 
 def check_keys(keys: Sequence[str], what: str) -> tuple[str, ...]:

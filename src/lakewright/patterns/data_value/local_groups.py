@@ -88,7 +88,12 @@ def _wide(table: pa.Table, column: str) -> pa.Table:
 
 
 def _same_key(one: pa.Table, other: pa.Table, keys: Sequence[str]) -> bool:
-    return all(one.column(key)[0].equals(other.column(key)[0]) for key in keys)
+    return all(_is_same(one.column(key)[0].as_py(), other.column(key)[0].as_py()) for key in keys)
+
+
+def _is_same(one: object, other: object) -> bool:
+    """As Spark groups: NaN is one group, and so is NULL."""
+    return one == other or (one != one and other != other)
 
 
 def _united(one: pa.Table, other: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakewright.model.sql import quoted
+from lakewright.patterns.data_value.join_checks import hashable, kinds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["keep_newest_match", "untimed_rows"]
+__all__ = ["keep_newest_match", "untold_rows"]
 
 
 def keep_newest_match(
@@ -24,9 +25,10 @@ def keep_newest_match(
     """Keep the pair of each row whose match is the newest; a row without one has NULLs. Lazy, on streams too."""
     from pyspark.sql import functions as F
 
-    columns = pairs.columns
+    kinds = kinds_of(pairs)
+    columns = list(kinds)
     kept = [name for name in columns if name != at and name not in row_id]
-    matches = [name for name in columns if name not in left]
+    matches = [name for name in hashable(kinds) if name not in left]
     # A row without a match has no time to compare: it is older than any match.
     age = F.expr(
         f"struct(coalesce({quoted(newer)}, TIMESTAMP'0001-01-01 00:00:00') AS at, "
@@ -39,10 +41,13 @@ def keep_newest_match(
     )
 
 
-def untimed_rows(left: DataFrame, pairs: DataFrame, at: str) -> DataFrame:
-    """The rows of the left side that have no time: as of no time nothing is known, and nobody waits for them."""
+def untold_rows(left: DataFrame, pairs: DataFrame, told_by: Sequence[str]) -> DataFrame:
+    """The rows of the left side without a time or an id: as of no time nothing is known, and nobody waits for them.
+
+    Those without an id could not be told from each other, and all but one of a time would be lost.
+    """
     there = left.columns
-    return left.where(f"{quoted(at)} IS NULL").selectExpr(
+    return left.where(" OR ".join(f"{quoted(name)} IS NULL" for name in told_by)).selectExpr(
         *[
             quoted(field.name)
             if field.name in there

@@ -13,6 +13,7 @@ Consequences:
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lakewright.errors import ConfigurationError, InputError, LakewrightError, MissingColumnsError, TargetError
 from lakewright.model.columns import business_columns
 from lakewright.model.sql import quoted
+from lakewright.patterns.data_value.json_text import JSON_OPTIONS
 from lakewright.patterns.data_value.ordered_delivery import Patience
 from lakewright.patterns.data_value.ordered_sinks import Delivered, Outgoing, Sink
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["as_names", "check_names", "number_rows", "refuse_unordered", "send_rows", "sort_columns"]
 
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _RECORD = ("key", "sequence", "id", "value", "output")
 _MARK, _END = "lakewright-delivery-failed", "lakewright-delivery-end"
 _FAILED = re.compile(rf"{_MARK} (\w+): (.*?) hint: (.*?) {_END}", re.DOTALL)
@@ -64,7 +65,7 @@ def sort_columns(df: DataFrame, by: str | None, then: Sequence[str]) -> list[Col
 
     own = [F.col(quoted(name)) for name in business_columns(df.columns)]
     named = [F.col(quoted(name)) for name in (*([] if by is None else [by]), *then)]
-    return [*named, F.to_json(F.struct(*own), _JSON)]
+    return [*named, F.to_json(F.struct(*own), JSON_OPTIONS)]
 
 
 def number_rows(
@@ -124,9 +125,8 @@ def records_of(
     from pyspark.sql import functions as F
 
     own = [F.col(quoted(name)) for name in business_columns(df.columns) if name != sequence]
-    body = F.to_json(F.struct(*own), _JSON) if value is None else F.col(quoted(value))
-    entity = [F.col(quoted(name)).cast("string") for name in per]
-    key = F.concat_ws("/", *entity) if entity else F.lit("")
+    body = F.to_json(F.struct(*own), JSON_OPTIONS) if value is None else F.col(quoted(value))
+    key = F.concat_ws("/", *_entity(per)) if per else F.lit("")
     told = [F.col(quoted(name)).cast("string") for name in record] or [key, body.cast("binary").cast("string")]
     return df.select(
         key.alias("key"),
@@ -135,6 +135,18 @@ def records_of(
         F.coalesce(body.cast("binary"), F.lit(b"")).alias("value"),
         (F.lit("") if output is None else F.col(quoted(output)).cast("string")).alias("output"),
     )
+
+
+def _entity(per: Sequence[str]) -> list[Column]:
+    """The parts of an entity as text. Where there are several, what parts them is written otherwise within one: two
+    entities never have the same key.
+    """
+    from pyspark.sql import functions as F
+
+    parts = [F.col(quoted(name)).cast("string") for name in per]
+    if len(parts) == 1:
+        return parts
+    return [F.replace(F.replace(one, F.lit("%"), F.lit("%25")), F.lit("/"), F.lit("%2F")) for one in parts]
 
 
 Deliver = Callable[["Iterator[Outgoing]", Sink, Patience], Delivered]
@@ -151,7 +163,7 @@ def send_rows(
 ) -> Delivered:
     """Runs a job whose tasks deliver the records of their partitions; what fails in one comes out in words."""
     _refuse_speculation(records, what)
-    sink = sink.prepared(producer)
+    sink, began = sink.prepared(producer), time.monotonic()
     try:
         told = records.mapInArrow(_sender(sink, deliver, patience), "records bigint, requests bigint, again bigint")
         done = told.collect()
@@ -162,7 +174,8 @@ def send_rows(
         kind = InputError if found.group(1) == "InputError" else TargetError
         hint = found.group(3)
         raise kind(f"{what}: {found.group(2)}", hint=None if hint == "None" else hint) from None
-    return sum((Delivered(row["records"], row["requests"], row["again"]) for row in done), Delivered())
+    seconds = time.monotonic() - began
+    return sum((Delivered(row["records"], row["requests"], row["again"]) for row in done), Delivered(seconds=seconds))
 
 
 def _sender(sink: Sink, deliver: Deliver, patience: Patience) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -10,7 +10,7 @@ A sink declares how it commits a request of several records, which decides how t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 __all__ = ["Commits", "Delivered", "OpenSink", "Outgoing", "PipelinedSink", "RequestLostError", "Sink"]
@@ -41,10 +41,21 @@ class Delivered:
     requests: int = 0
     tried_again: int = 0
     """Records that were sent more than once."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long it took; 0 where nobody measured it."""
+
+    @property
+    def per_minute(self) -> float:
+        """Records a minute: less than what comes in means that more and more of it waits."""
+        return 60 * self.records / self.seconds if self.seconds else 0.0
 
     def __add__(self, other: Delivered) -> Delivered:
+        """Both, which were under way at the same time."""
         return Delivered(
-            self.records + other.records, self.requests + other.requests, self.tried_again + other.tried_again
+            self.records + other.records,
+            self.requests + other.requests,
+            self.tried_again + other.tried_again,
+            max(self.seconds, other.seconds),
         )
 
 

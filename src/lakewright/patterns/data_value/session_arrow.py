@@ -22,6 +22,7 @@ __all__ = ["Rules", "sessions_of"]
 
 _FIXED = 4
 """Of an open session, and of the output after the keys: start, end, expiry, events; then the aggregates."""
+_BEYOND = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,15 +250,28 @@ def _reduced(kind: Kind, values: pa.Array, first: np.ndarray[Any, Any]) -> pa.Ar
     whole = pa.types.is_integer(values.type)
     known = _truths(values.is_valid())
     if kind == "sum":
-        found = np.add.reduceat(_numbers(values.fill_null(0)), first)
+        numbers = _numbers(values.fill_null(0))
+        if whole:
+            _refuse_overflow(numbers, first)
+        found = np.add.reduceat(numbers, first)
     elif kind == "min":
-        most = np.iinfo(np.int64).max if whole else np.inf
-        # Spark takes NaN for the greatest number: it is the least only of those that are all NaN.
+        # Spark takes NaN for the greatest number: it is the least only where there is no other, and NULL is none.
+        most = np.iinfo(np.int64).max if whole else np.nan
         found = np.fmin.reduceat(_numbers(values.fill_null(most)), first)
     else:
         least = np.iinfo(np.int64).min if whole else -np.inf
         found = np.maximum.reduceat(_numbers(values.fill_null(least)), first)
     return pa.array(found, type=values.type, mask=~np.logical_or.reduceat(known, first))
+
+
+def _refuse_overflow(numbers: np.ndarray[Any, Any], first: np.ndarray[Any, Any]) -> None:
+    """Fail where a sum is beyond 64 bits: numpy would give another number."""
+    largest = max(int(numbers.max()), -int(numbers.min()))
+    if largest * len(numbers) < _BEYOND:
+        return
+    for begin, end in zip(first, [*first[1:], len(numbers)], strict=True):
+        if abs(sum(numbers[begin:end].tolist())) >= _BEYOND:
+            raise OverflowError("Sessions: a sum is beyond 64 bits. Cast its column to double before.")
 
 
 def _numbers(values: pa.Array) -> np.ndarray[Any, Any]:

@@ -61,8 +61,8 @@ class OpenSession:
             elif kind == "sum" and value is not None:
                 self.aggregates[place] = value if before is None else before + value
             elif kind in ("min", "max") and value is not None:
-                smaller = before is None or (value < before) == (kind == "min")
-                self.aggregates[place] = value if smaller else before
+                taken = before is None or _is_less(value, before) == (kind == "min")
+                self.aggregates[place] = value if taken else before
         self.events += 1
 
     def to_json(self) -> list[Any]:
@@ -71,6 +71,11 @@ class OpenSession:
     @classmethod
     def from_json(cls, found: Sequence[Any]) -> OpenSession:
         return cls(*found)
+
+
+def _is_less(one: float, other: float) -> bool:
+    """As Spark compares numbers: NaN is the greatest."""
+    return (one != one, one) < (other != other, other)
 
 
 def fold(

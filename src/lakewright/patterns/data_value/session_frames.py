@@ -167,9 +167,13 @@ def unusable_visit(sessions: Sessions, present: Sequence[str]) -> str | None:
 
 
 def own_gap(sessions: Sessions) -> str:
-    """A visit's own gap in microseconds, as SQL."""
-    told = f"CAST(CAST(({sessions.gap_by}) AS DOUBLE) * 1000000 AS BIGINT)"
-    return f"greatest(least(coalesce({told}, {sessions.gap_micros}), {sessions.gap_micros}), 0)"
+    """A visit's own gap in microseconds, as SQL.
+
+    At least one: Spark leaves rows without a gap out of its session windows.
+    """
+    longest = f"{sessions.gap_micros}D"
+    told = f"coalesce(CAST(({sessions.gap_by}) AS DOUBLE) * 1000000, {longest})"
+    return f"CAST(greatest(least({told}, {longest}), 1D) AS BIGINT)"
 
 
 def _checked_time(sessions: Sessions) -> str:

@@ -6,7 +6,7 @@ Guarantee:
 Consequences:
     - It reads the visits of these entities anew: from the beginning, or ``since`` a moment at which none of them had a
       session going on.
-    - In a pipeline a table has one owner: there the run repairs, slice by slice, on to the newest.
+    - In a pipeline a table has one owner: there the run repairs, slice by slice, while what is pending changes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lakewright.errors import MissingColumnsError
 from lakewright.failpoints import failpoint
 from lakewright.model.receipts import Commit
 from lakewright.model.sql import quoted
-from lakewright.model.times import parse_time
 from lakewright.patterns.data_value.incremental_sessionizer import build_sessions
+from lakewright.patterns.data_value.moments import moment_sql
 from lakewright.patterns.data_value.sessions import NAME, Sessions
 from lakewright.patterns.idempotency.merger import merge_changes
 
@@ -64,7 +64,7 @@ def repair_sessions(
     concerned = late.select(*keys).where(" AND ".join(f"{quoted(key)} IS NOT NULL" for key in sessions.keys)).distinct()
     theirs = visits.join(concerned, on=list(sessions.keys), how="left_semi")
     if since is not None:
-        theirs = theirs.where(f"{quoted(sessions.at())} >= {_literal(since)}")
+        theirs = theirs.where(f"{quoted(sessions.at())} >= {moment_sql(since)}")
     built = build_sessions(theirs, sessions=sessions, until=until)
     built.every.persist()
     try:
@@ -84,13 +84,9 @@ def _replace(
     stored = built.sparkSession.read.format("delta").load(path)
     theirs = stored.join(concerned, on=list(sessions.keys), how="left_semi")
     if since is not None:
-        theirs = theirs.where(f"start_time >= {_literal(since)}")
+        theirs = theirs.where(f"start_time >= {moment_sql(since)}")
     gone = theirs.join(built.select("session_id"), on="session_id", how="left_anti")
     now = built.withColumn(_GONE, F.lit(False)).unionByName(
         gone.withColumn(_GONE, F.lit(True)), allowMissingColumns=True
     )
     return merge_changes(now, path, keys=["session_id"], deleted=_GONE)
-
-
-def _literal(moment: datetime | str) -> str:
-    return f"TIMESTAMP '{parse_time(moment):%Y-%m-%d %H:%M:%S.%f}'"

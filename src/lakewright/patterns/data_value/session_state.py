@@ -207,5 +207,6 @@ def _order(visit: Visit, kinds: tuple[str, ...]) -> tuple[Any, ...]:
     ranks = []
     for value, kind in zip(visit.values, kinds, strict=True):
         known = Decimal(value) if kind.startswith("decimal") and value is not None else value
-        ranks.append((value is not None, 0 if known is None else known))
+        is_nan = known != known  # the greatest, and equal to any other
+        ranks.append((value is not None, is_nan, 0 if known is None or is_nan else known))
     return (visit.at, visit.ends, ranks)

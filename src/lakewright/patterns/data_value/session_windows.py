@@ -2,9 +2,10 @@
 
 Guarantee:
     The same sessions as ``session_arrow`` makes of the same visits, but that what lies behind the watermark never came.
+    Of a session that never ends the state holds its first ``max_events`` visits, and no more (up to 100,000; a longer
+    bound is kept when a list comes out).
 Consequences:
     - Spark gives a session out when the watermark has passed its end, and not before (append mode).
-    - Lists are cut when they come out: until then the state holds them whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["TIME", "seconds_of", "sessions_by_window"]
 
 TIME, _ROWS, _WINDOW = "_lw_time", "_lw_rows", "_lw_window"
+_MOST_HELD = 100_000
+"""As many of the first rows can Spark keep of a group."""
 
 
 def sessions_by_window(visits: DataFrame, layout: SessionLayout) -> DataFrame:
@@ -67,7 +70,11 @@ def _kept(layout: SessionLayout) -> list[Column]:
             found.append(F.max_by(column, visit).alias(one.name))
         elif one.kind != "collect":
             found.append(by_kind[one.kind](column).alias(one.name))
-    return [*found, F.collect_list(visit).alias(_ROWS)] if layout.sessions.collect else found
+    if not layout.sessions.collect:
+        return found
+    most = layout.sessions.max_events
+    rows = F.min_by(visit, visit, most) if most <= _MOST_HELD else F.collect_list(visit)
+    return [*found, rows.alias(_ROWS)]
 
 
 def _lists(layout: SessionLayout) -> list[Column]:

@@ -39,9 +39,10 @@ class Sessions:
     """What a session is: the visits of one entity (``keys``) with at most ``gap`` between each and the next.
 
     ``time`` is the column with the event time (in a pipeline that of the input, where it is not named). ``gap_by`` is
-    SQL that tells a visit's own gap in seconds; NULL, and what is longer than ``gap``, counts as ``gap``. ``ends`` is
-    SQL for a visit that closes its session. ``collect``, ``first``, ``last``, ``sum``, ``min`` and ``max`` are columns
-    of the session, each made of a column of its visits in the order of time: ``collect={"pages": "page"}``.
+    SQL that tells a visit's own gap in seconds; NULL, and what is longer than ``gap``, counts as ``gap``, and what is
+    not above zero as a microsecond. ``ends`` is SQL for a visit that closes its session. ``collect``, ``first``,
+    ``last``, ``sum``, ``min`` and ``max`` are columns of the session, each made of a column of its visits in the order
+    of time: ``collect={"pages": "page"}``.
 
     A list holds at most ``max_events`` values; ``max_duration`` cuts a session that never ends. ``partial`` gives
     sessions that still go on as well, with ``is_final = false``. On a stream a visit may come ``lateness`` after a

@@ -21,7 +21,7 @@ Consequences:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
@@ -30,9 +30,11 @@ from lakewright.patterns.data_value.join_checks import (
     carried_columns,
     check_keys,
     comparable,
+    hashable,
     kinds_of,
     refuse_missing,
 )
+from lakewright.patterns.data_value.moments import moment_sql
 from lakewright.patterns.data_value.reference_checks import refuse_duplicate_keys, refuse_overlaps
 from lakewright.patterns.data_value.scd4 import versions_of_scd4
 
@@ -46,8 +48,6 @@ __all__ = [
     "refuse_overlaps",
     "versions_of_scd4",
 ]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def join_reference(
@@ -158,7 +158,7 @@ def join_as_of(
     begun = "_lw_from IS NULL OR _lw_from <= {at}" if before_first == "extend" else "_lw_from <= {at}"
     valid = f"({begun}) AND (_lw_to IS NULL OR {{at}} < _lw_to)"
     if method == "sort":
-        return _sorted(df, versions, names, _moment(at), valid, how, list(left), carried)
+        return _sorted(df, versions, names, _moment(at), valid, how, left, carried)
     return _joined(df, versions, names, _moment(at), valid, how, [*left, *carried])
 
 
@@ -179,17 +179,18 @@ def _sorted(
     at: str,
     valid: str,
     how: str,
-    left: list[str],
+    left: dict[str, str],
     carried: list[str],
 ) -> DataFrame:
     """Rows and versions of a key in one order; each row takes the last version before it, if that is still valid."""
     missing = " OR ".join(f"{quoted(key)} IS NULL" for key in names)
+    told_apart = ", ".join(map(quoted, hashable(left))) or "0"
     rows = df.selectExpr(
         *[f"{quoted(key)} AS {name}" for key, name in names.items()],
         f"{at} AS _lw_at",
         "1 AS _lw_kind",
         # All rows without a key would be sorted in one place.
-        f"CASE WHEN {missing} THEN 1 + pmod(xxhash64({', '.join(map(quoted, left))}), 200) ELSE 0 END AS _lw_salt",
+        f"CASE WHEN {missing} THEN 1 + pmod(xxhash64({told_apart}), 200) ELSE 0 END AS _lw_salt",
         f"struct({', '.join(map(quoted, left))}) AS _lw_row",
     )
     begins = versions.where(" AND ".join(f"{name} IS NOT NULL" for name in names.values())).selectExpr(
@@ -239,10 +240,7 @@ def _refusing(known: DataFrame, wrong: str, words: str, names: dict[str, str]) -
 
 
 def _moment(at: str | datetime) -> str:
-    if isinstance(at, str):
-        return quoted(at)
-    moment = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-    return f"timestamp_micros({(moment - _EPOCH) // timedelta(microseconds=1)})"
+    return quoted(at) if isinstance(at, str) else moment_sql(at)
 
 
 def _refuse_stream(reference: DataFrame, what: str) -> None:

@@ -27,6 +27,7 @@ from lakewright.model.columns import SYSTEM_PREFIX, business_columns
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.sql import quoted
 from lakewright.patterns.data_value.context_facts import FACTS, check_facts
+from lakewright.patterns.data_value.json_text import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -153,7 +154,8 @@ def wrap_providers(
     for name, df in frames.items():
         wrapper = wrappers[name]
         raw, computed, judged = _parts(df, wrapper, context)
-        text = F.to_json(F.struct(*raw.values())) if wrapper.text is None else raw[wrapper.text].cast("string")
+        columns = F.to_json(F.struct(*raw.values()), JSON_OPTIONS)
+        text = columns if wrapper.text is None else raw[wrapper.text].cast("string")
         one = _shaped(judged, {"record": text.alias("record")}, {provider: F.lit(name), **computed}, wrapper, [])
         if found is not None and (told := one.schema.simpleString()) != found.schema.simpleString():
             raise ConfigurationError(
@@ -179,7 +181,7 @@ def wrap_as_json(
     record = F.col(quoted(wrapper.text)).cast("string") if wrapper.text is not None else F.struct(*raw.values())
     made = F.struct(*[one.alias(name) for name, one in computed.items()])
     envelope = F.struct(record.alias(wrapper.raw_name), made.alias(wrapper.computed_name))
-    value = F.to_json(envelope, {"ignoreNullFields": "false"})
+    value = F.to_json(envelope, JSON_OPTIONS)
     kept = [name for name in df.columns if name != into]
     return judged.select(*[F.col(quoted(name)) for name in kept], value.alias(into))
 

@@ -29,7 +29,7 @@ from lakewright.patterns.idempotency.refusals import refuse_empty
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Manifest", "publish_load", "read_latest_load", "read_manifest", "write_load"]
+__all__ = ["Manifest", "load_rows", "load_size", "publish_load", "read_latest_load", "read_manifest", "write_load"]
 
 _LOADS, _MANIFESTS, _FORMAT = "loads", "manifests", "_format.json"
 _CHUNK = 1 << 20
@@ -93,6 +93,21 @@ def write_load(
     return name
 
 
+def load_size(path: str, load: str) -> int:
+    """The bytes of a load's data files."""
+    return sum(file.stat().st_size for file in _data_files(_home(path) / _LOADS / load))
+
+
+def load_rows(path: str, load: str) -> int | None:
+    """The rows of a load, as the footers of its Parquet files tell; None of other formats."""
+    import pyarrow.parquet
+
+    place = _home(path) / _LOADS / load
+    if json.loads((place / _FORMAT).read_text(encoding="utf-8"))["format"] != "parquet":
+        return None
+    return sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in _data_files(place))
+
+
 def publish_load(path: str, load: str) -> Manifest:
     """Make the manifest that lets readers see a load; no data is written, and a repeat changes nothing.
 
@@ -109,9 +124,7 @@ def publish_load(path: str, load: str) -> Manifest:
         return known
     told = json.loads((place / _FORMAT).read_text(encoding="utf-8"))
     files = tuple(
-        Listed(file.relative_to(home).as_posix(), file.stat().st_size, _checksum(file))
-        for file in sorted(_walk(place))
-        if not file.name.startswith(("_", "."))
+        Listed(file.relative_to(home).as_posix(), file.stat().st_size, _checksum(file)) for file in _data_files(place)
     )
     made = Manifest((newest or 0) + 1, load, told["format"], told["options"], files)
     _create(home, made)
@@ -201,6 +214,11 @@ def _newest(home: Path) -> int | None:
 
 def _walk(folder: Path) -> Iterator[Path]:
     return (file for file in folder.rglob("*") if file.is_file())
+
+
+def _data_files(place: Path) -> list[Path]:
+    """What readers read of a load, in order."""
+    return [file for file in sorted(_walk(place)) if not file.name.startswith(("_", "."))]
 
 
 def _checksum(file: Path) -> str:

@@ -29,6 +29,7 @@ from lakewright.model.protocols import Found, LoadContext, Source, SourceContext
 from lakewright.patterns.idempotency.delta_paths import table_exists
 from lakewright.patterns.ingestion.load_checks import judge_rows
 from lakewright.patterns.ingestion.mirror_folder import mirror_folder
+from lakewright.patterns.ingestion.own_session import own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,12 +157,9 @@ def rollback_load(spark: SparkSession, path: str, *, version: int | None = None)
         known = ", ".join(str(one) for one in dict.fromkeys(_noted(load) for load in loads) if one is not None)
         wanted = "no earlier load" if version is None else f"no load of version {version}"
         raise TargetError(f"Full Loader, {path}: there is {wanted} to go back to. It holds: {known or 'none'}.")
-    settings = "spark.databricks.delta.commitInfo.userMetadata"
-    spark.conf.set(settings, json.dumps({_NOTE: _noted(chosen[0])}))
-    try:
-        spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {chosen[0]['version']}")
-    finally:
-        spark.conf.unset(settings)
+    note = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps({_NOTE: _noted(chosen[0])})}
+    with own_session(spark, note) as session:  # RESTORE takes its note from the settings, and yours stay as they are
+        session.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {chosen[0]['version']}")
 
 
 def _loads(spark: SparkSession, path: str) -> list[Any]:

@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lakewright.errors import ConfigurationError, InputError, TargetError
 
-__all__ = ["Mirrored", "mirror_folder"]
+__all__ = ["Mirrored", "drop_empty_folders", "mirror_folder"]
 
 _ASIDE = ".lakewright-mirror-"
 _CHUNK = 1 << 20
@@ -56,7 +57,7 @@ def mirror_folder(source: str | Path, target: str | Path, *, delete: bool = True
     deleted = [name for name in known if name not in wanted] if delete else []
     for name in deleted:
         (mirror / name).unlink(missing_ok=True)
-    _drop_empty(mirror, deleted)
+    drop_empty_folders(mirror, deleted)
     return Mirrored(tuple(changed), tuple(deleted), len(wanted) - len(changed), size)
 
 
@@ -120,7 +121,7 @@ def _checksum(path: Path) -> str:
     return found.hexdigest()
 
 
-def _drop_empty(mirror: Path, deleted: list[str]) -> None:
+def drop_empty_folders(mirror: Path, deleted: Sequence[str]) -> None:
     """Folders that held only what was deleted go too."""
     for name in deleted:
         folder = (mirror / name).parent

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.contracts import Contract
@@ -50,9 +50,18 @@ _OWN = ("delta.minReaderVersion", "delta.minWriterVersion", "delta.feature.", "d
 
 @dataclass(frozen=True, slots=True)
 class PassthroughReplicator:
-    """For ``Pipeline.replicate``: the rows as they are. A dataset whose contract tags it as private is refused."""
+    """For ``Pipeline.replicate``: the rows as they are. A dataset whose contract tags it as private is refused.
+
+    Of files, ``deleted`` says what becomes of a copied one that is deleted at the source: it stays (``"keep"``), or is
+    deleted in the copy, too (``"delete"``), which is then a mirror.
+    """
 
     private: Sequence[str] = PRIVATE
+    deleted: Literal["keep", "delete"] = "keep"
+
+    def __post_init__(self) -> None:
+        if self.deleted not in ("keep", "delete"):
+            raise ConfigurationError(f"PassthroughReplicator: deleted is 'keep' or 'delete', not {self.deleted!r}.")
 
     def check_contract(self, dataset: str, contract: Contract | None) -> None:
         refuse_private(contract, what=dataset, tags=self.private)

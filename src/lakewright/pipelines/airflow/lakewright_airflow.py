@@ -3,7 +3,7 @@
 Each task is one run of Lakewright, which has the name of Airflow's run: a retry goes on where the last try ended, and
 a task that is cleared after it succeeded makes again what it made. Exit codes become states:
 
-    0    success; skipped where nothing was to be made
+    0    success; skipped where nothing was to be made; failed where it has not said how it ended
     1    failed; tried again
     2    failed for good: the project or the settings are wrong
     3    failed for good: a guard refused the data, and nothing was published
@@ -81,6 +81,10 @@ class LakewrightRun(BaseOperator):
         made = told.get("made", {})
         if told.get("message"):
             self.log.info(told["message"])
+        if code == 0 and not told:
+            raise AirflowException(
+                "`lakewright run` ended with 0 and did not say what it made: does a step end the process (os._exit)?"
+            )
         if code == 0 and not made:
             raise AirflowSkipException(told.get("message") or "Nothing was to be made.")
         if code == 0:

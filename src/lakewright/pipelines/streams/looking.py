@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lakewright.errors import LakewrightError
 from lakewright.model.streams import Progress
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.streams.captures import capture_of, is_captured, look_at_capture
 from lakewright.pipelines.streams.joins import joined_lately, silent_side
 from lakewright.pipelines.streams.news import behind, kept_going_by
 from lakewright.pipelines.streams.skew import last_kept
@@ -34,6 +35,8 @@ class StreamState:
     """Pairs that its join has made in its last hundred micro-batches; None: it joins nothing."""
     unmatched: int | None = None
     """Rows that its join has released without a match in these."""
+    held_back: int | None = None
+    """Bytes of the log that the database of its capture keeps for it, and cannot delete; None: unknown, or none."""
 
 
 def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
@@ -42,6 +45,7 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
     for dataset in datasets:
         generation = shop.store.streams.current(dataset.name)
         lag, problem = None, ""
+        held_back: int | None = None
         buffered = None if dataset.skew_buffer is None else 0
         if generation is not None:
             if (kept := last_kept(shop.lake, dataset.name, generation.number)) is not None:
@@ -52,6 +56,9 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
                 problem = error.message
             if generation.progress is not None:
                 problem = problem or silent_side(shop, dataset, generation.progress)
+            if is_captured(dataset):
+                held_back, wrong = look_at_capture(capture_of(shop, dataset))
+                problem = problem or wrong
         joined = joined_lately(shop, dataset, None if generation is None else generation.number)
         found.append(
             StreamState(
@@ -64,6 +71,7 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
                 buffered,
                 joined.get("pairs"),
                 joined.get("unmatched"),
+                held_back,
             )
         )
     return found

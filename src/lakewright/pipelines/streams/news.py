@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from lakewright.model.outside import Log
@@ -57,14 +58,25 @@ def behind(shop: Workshop, dataset: Dataset, generation: Generation) -> int | No
     try:
         told = json.loads(generation.progress.offsets)
         places = [(name, told if given.join is None else told[name]) for name in given.datasets]
-        read = [(shop.lake.log(name), int(place["reservoirVersion"])) for name, place in places]
+        by_commit = shop.graph.reads_changes(dataset)
+        read = [(shop.lake.log(name), _first_unread(place, by_commit=by_commit)) for name, place in places]
     except (ValueError, KeyError, TypeError):
         return None
     return sum(_unread(log, version) for log, version in read)
 
 
+def _first_unread(place: Mapping[str, Any], *, by_commit: bool) -> int:
+    """The version that a stream reads next: by Delta's own words one that was read is told as the next, index -1.
+
+    A change feed is read commit by commit, and its place stays at the last file of the last one.
+    """
+    version, index = int(place["reservoirVersion"]), int(place.get("index", -1))
+    whole = by_commit and index >= 0 and not place.get("isStartingVersion", False)
+    return version + 1 if whole else version
+
+
 def _unread(log: Log, first: int) -> int:
-    """The versions from ``first`` on: by Delta's own words one that was read is told as the next, index -1.
+    """The versions from ``first`` on.
 
     A fence or a compaction is nothing to read, and a stream that finds only such never moves on: they do not count.
     """

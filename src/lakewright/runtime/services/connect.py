@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakewright.runtime.class_archive import archive_options
 from lakewright.runtime.connect import DELTA_SETTINGS
 from lakewright.runtime.jars import Progress, ensure_jars
 from lakewright.runtime.java import find_java
@@ -77,7 +78,7 @@ class ConnectService(SparkService):
 
     def _settings(self, place: Place, state: State) -> dict[str, str]:
         logging = f"-Dlog4j2.configurationFile={(place.folder / 'log4j2.properties').as_uri()}"
-        options = ["-Duser.timezone=UTC", f"-Dderby.system.home={place.data}", logging]
+        options = ["-Duser.timezone=UTC", f"-Dderby.system.home={place.data}", logging, *archive_options()]
         if self.throwaway:
             options += [*FAST_START.split(), "-Xmn512m", "-XX:MetaspaceSize=256m"]
         return {

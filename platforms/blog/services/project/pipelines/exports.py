@@ -10,9 +10,17 @@ from lakewright import (
     PostgresProxy,
     StatefulMerger,
     TransformationReplicator,
+    WhenReady,
 )
 
-exports = Pipeline("exports", schedule="@weekly", start="2026-01-01", grid="day")
+# On Sundays, once the figures of Saturday are marked as complete.
+exports = Pipeline(
+    "exports",
+    schedule="@weekly",
+    start="2026-01-01",
+    grid="day",
+    waits_for=WhenReady("daily_pages", within="12 hours"),
+)
 
 # The contract of clean_visits says which columns are personal; those do not leave.
 exports.replicate(

@@ -2,10 +2,17 @@
 
 from pyspark.sql import DataFrame
 
-from lakewright import BinPackOrderer, FifoOrderer, KafkaMessages, MetadataDecorator, Pipeline, SingleRunner
+from lakewright import After, BinPackOrderer, FifoOrderer, KafkaMessages, MetadataDecorator, Pipeline, SingleRunner
 
-# One day after another: what a reader did on Monday is sent before what the same one did on Tuesday.
-feeds = Pipeline("feeds", schedule="@weekly", start="2026-01-01", grid="day", runs=SingleRunner(depends_on_past=True))
+# One day after another: what a reader did on Monday is sent before what the same one did on Tuesday. Sent once a week,
+# after the first visits of it; whether a backfill of visits is sent again, somebody decides.
+feeds = Pipeline(
+    "feeds",
+    schedule=After("visits", every="week", backfills="ask"),
+    start="2026-01-01",
+    grid="day",
+    runs=SingleRunner(depends_on_past=True),
+)
 
 
 @feeds.dataset(

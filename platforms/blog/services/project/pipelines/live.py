@@ -2,9 +2,9 @@
 
 from pyspark.sql import DataFrame
 
-from lakewright import DynamicJoiner, LateDataDetector, Pipeline, Sessions, Wrapper
+from lakewright import After, DynamicJoiner, LateDataDetector, Pipeline, Sessions, Wrapper
 
-live = Pipeline("live", schedule="@daily", start="2026-01-01")
+live = Pipeline("live", schedule=After("sources"), start="2026-01-01")
 
 
 @live.dataset(
