@@ -10,8 +10,10 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 from lakewright.errors import ConfigurationError, DefinitionError, LakewrightError
 from lakewright.pipelines.declare import Pipeline
@@ -62,9 +64,16 @@ def let_functions_travel() -> None:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
+class _AsItStands(SourceFileLoader):
+    """Loads a file from its text. Python's cache knows a file by its second and its size: an edit may keep both."""
+
+    def path_stats(self, path: Any) -> NoReturn:
+        raise OSError(f"{path} is not cached")
+
+
 def _load(file: Path, folder: Path) -> ModuleType:
     name = f"{_PREFIX}{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=_AsItStands(name, str(file)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
