@@ -69,8 +69,9 @@ def test_a_kill_between_two_tables_and_two_bins_leaves_nothing_that_the_next_run
     land(shop.folder, "a.json", VISITS, folder="visits")
     ok(shop.run(["visits"], at="2026-01-03"))
 
-    paused = tmp_path / "private_written.paused"
-    armed = {"FAILPOINT": "private_written", "FAILPOINT_ACTION": "pause", "FAILPOINT_DIR": str(tmp_path)}
+    between = "committed.sessions_pending"
+    paused = tmp_path / f"{between}.paused"
+    armed = {"FAILPOINT": between, "FAILPOINT_ACTION": "pause", "FAILPOINT_DIR": str(tmp_path)}
     told = environment(connect_url, **{f"LAKEWRIGHT_{name}": value for name, value in armed.items()})
     words = [sys.executable, *LAKEWRIGHT, "run", "--at", "2026-01-03", "--select", "sessions", "--select", "partner"]
     victim = subprocess.Popen(words, cwd=shop.folder, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
