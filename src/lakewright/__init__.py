@@ -71,6 +71,7 @@ _HOMES = {
     "PassthroughReplicator": "lakewright.patterns.ingestion.passthrough_replicator",
     "Pinned": "lakewright.model.references",
     "Pipeline": "lakewright.pipelines.declare",
+    "PostgresLog": "lakewright.connectors.postgres_log",
     "PostgresParts": "lakewright.connectors.postgres_part_tables",
     "PostgresProxy": "lakewright.connectors.postgres_proxy",
     "PostgresSink": "lakewright.connectors.postgres_ordered",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.demo_project import load_part
 from lakewright.errors import TargetError
@@ -76,7 +76,7 @@ class LegacyDatabase:
         return Counter({row["_op"]: row["changes"] for row in self._project.sql(query).collect()})
 
     def _feed(self) -> CaptureFeed:
-        return self._project.capture(HISTORY)
+        return cast("CaptureFeed", self._project.capture(HISTORY))
 
     def _topic(self, feed: CaptureFeed) -> str:
         (topic,) = feed.topics.values()

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["CHANGE_COLUMNS", "OPERATIONS", "count_tombstones", "unwrap_changes"]
+__all__ = ["CHANGE_COLUMNS", "OPERATIONS", "complete_schema", "count_tombstones", "unwrap_changes"]
 
 OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate"}
 """Debezium's letters, and what stands in ``_op``."""
 CHANGE_COLUMNS = ("_op", "_lsn", "_transaction", "_committed_at", "_snapshot", "_not_sent")
+_CHANGE_TYPES = "_op STRING, _lsn BIGINT, _transaction BIGINT, _committed_at TIMESTAMP, _snapshot BOOLEAN, "
+_CHANGE_TYPES += "_not_sent ARRAY<STRING>"
 _BEFORE = "_before"
 _PLACE = {TOPIC_COLUMN: "topic", PARTITION_COLUMN: "partition", OFFSET_COLUMN: "offset"}
 
@@ -86,6 +88,14 @@ def unwrap_changes(
     wrong = _wrong(schema, left_out, millis, before=before)
     judged = image.selectExpr("*", f"whole AND NOT ({' OR '.join(wrong) or 'false'}) AS good")
     return judged.selectExpr(*_columns(schema, left_out, millis, before=before))
+
+
+def complete_schema(schema: StructType | None) -> StructType | None:
+    """The declared columns, and those that tell of the change."""
+    if schema is None:
+        return None
+    own = schema_from_ddl(_CHANGE_TYPES).fields
+    return type(schema)([*schema.fields, *[field for field in own if field.name not in schema.names]])
 
 
 def count_tombstones(messages: DataFrame) -> int:

@@ -27,7 +27,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from lakewright.connectors.cdc_feed import CaptureFeed
 from lakewright.connectors.cdc_names import CaptureNames, check_prefix, check_slot_name, derived_name, qualified
 from lakewright.connectors.cdc_reach import Reach
-from lakewright.connectors.cdc_settings import CaptureOptions, refuse_ours
+from lakewright.connectors.cdc_settings import PLACEHOLDER, CaptureOptions, refuse_ours
 from lakewright.connectors.cdc_source import CapturedTable
 from lakewright.errors import ConfigurationError, did_you_mean
 from lakewright.model.connections import Connections
@@ -62,6 +62,8 @@ class ChangeDataCapture:
     """Of each topic that is made. Changes of one key are in one of them."""
     password_reference: str | None = None
     """Where a worker that is not this project's finds the password: ``${env:BLOG_DB_PASSWORD}``."""
+    registers: bool = True
+    """Whether the connector is registered here; without, somebody else fills the topics that ``topic_prefix`` names."""
     name: str | None = None
     """What connector, slot, publication and topics are called, where several datasets share the capture."""
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -84,11 +86,21 @@ class ChangeDataCapture:
                 hint="Write it as ${env:VARIABLE} or ${file:PATH:KEY}, as the worker's config.providers allow.",
             )
         refuse_ours(self.options)
+        if not self.registers and self.topic_prefix is None:
+            raise ConfigurationError(
+                "ChangeDataCapture: with registers=False somebody else fills the topics, and nothing tells which.",
+                hint='Say how they begin: topic_prefix="dbserver1", for dbserver1.public.visits.',
+            )
 
-    def of(self, table: str, *, full_before: bool = False) -> CapturedTable:
+    def of(
+        self, table: str, *, full_before: bool = False, placeholder: str = PLACEHOLDER, millis: Sequence[str] = ()
+    ) -> CapturedTable:
         """One of its tables as the source of a dataset: ``capture.of("visits")``.
 
         ``full_before``: the table has REPLICA IDENTITY FULL, so that a deleted row is known in all its columns.
+
+        Of a connector that somebody else has set up: ``placeholder`` is what stands for a value that was not sent
+        (Debezium's own: ``__debezium_unavailable_value``), ``millis`` the columns whose times come in milliseconds.
         """
         (found,) = qualified([table])
         if found not in self.tables:
@@ -97,12 +109,12 @@ class ChangeDataCapture:
                 f"ChangeDataCapture: '{found}' is none of its tables ({known}).",
                 hint=did_you_mean(found, self.tables),
             )
-        if len(self.tables) > 1 and self.name is None:
+        if len(self.tables) > 1 and self.name is None and self.registers:
             raise ConfigurationError(
                 f"ChangeDataCapture: {', '.join(self.tables)} share a capture, which needs a name of its own.",
                 hint='Give it one: ChangeDataCapture(..., name="blog"); or let each table have its own capture.',
             )
-        return CapturedTable(self, found, full_before)
+        return CapturedTable(self, found, full_before, placeholder, tuple(millis))
 
     def names(self, project: str, dataset: str) -> CaptureNames:
         """What the capture of a dataset is called at the worker, in the database and in Kafka."""

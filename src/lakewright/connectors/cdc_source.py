@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from lakewright.connectors.cdc_changes import CHANGE_COLUMNS, unwrap_changes
+from lakewright.connectors.cdc_changes import CHANGE_COLUMNS, complete_schema, unwrap_changes
+from lakewright.connectors.cdc_settings import PLACEHOLDER
 from lakewright.connectors.kafka import KafkaTopic
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_errors import explain_kafka_error
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CapturedTable"]
 
-_CHANGE_TYPES = "_op STRING, _lsn BIGINT, _transaction BIGINT, _committed_at TIMESTAMP, _snapshot BOOLEAN, "
-_CHANGE_TYPES += "_not_sent ARRAY<STRING>"
 _TOPIC_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
 
@@ -44,6 +43,8 @@ class _ChangeTopic(KafkaTopic):
     """The topic of a table, whose records are changes."""
 
     full_before: bool = False
+    placeholder: str = PLACEHOLDER
+    millis: tuple[str, ...] = ()
 
     def _records(self, messages: DataFrame, schema: StructType | None, ctx: SourceContext) -> DataFrame:
         if schema is None:
@@ -52,7 +53,9 @@ class _ChangeTopic(KafkaTopic):
                 hint="Declare its columns: schema='id INT, page STRING'; docs/cdc.md tells which types.",
             )
         own = type(schema)([field for field in schema.fields if field.name not in CHANGE_COLUMNS])
-        return unwrap_changes(messages, schema=own, full_before=self.full_before)
+        return unwrap_changes(
+            messages, schema=own, full_before=self.full_before, placeholder=self.placeholder, millis=self.millis
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,10 @@ class CapturedTable:
     table: str
     full_before: bool = False
     """The table has REPLICA IDENTITY FULL: a deleted row is known in all its columns."""
+    placeholder: str = PLACEHOLDER
+    """What stands for a value that was not sent."""
+    millis: tuple[str, ...] = ()
+    """The columns whose times come in milliseconds."""
 
     @property
     def repeatable(self) -> bool:
@@ -106,12 +113,7 @@ class CapturedTable:
 
     def complete_schema(self, schema: StructType | None) -> StructType | None:
         """The declared columns, and those that tell of the change."""
-        from lakewright.model.ddl import schema_from_ddl
-
-        if schema is None:
-            return None
-        own = schema_from_ddl(_CHANGE_TYPES).fields
-        return type(schema)([*schema.fields, *[field for field in own if field.name not in schema.names]])
+        return complete_schema(schema)
 
     def look(self, ctx: SourceContext) -> Found | None:
         """The offsets since the last arrival; registers nothing."""
@@ -158,10 +160,18 @@ class CapturedTable:
 
     def _topic(self, ctx: SourceContext) -> _ChangeTopic:
         feed = self.feed(ctx)
-        return _ChangeTopic(feed.reach.broker(), feed.names.topic(self.table), full_before=self.full_before)
+        return _ChangeTopic(
+            feed.reach.broker(),
+            feed.names.topic(self.table),
+            full_before=self.full_before,
+            placeholder=self.placeholder,
+            millis=self.millis,
+        )
 
     def _register(self, ctx: SourceContext) -> None:
         """Let the connector run; a table without rows gets its topic here, as its first change would make it."""
+        if not self.capture.registers:
+            return
         self.feed(ctx).register()
         topic = self._topic(ctx)
         client = KafkaClient.connect(ctx.connections, topic.connection, asked_by=ctx.dataset)

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from lakewright.connectors.jdbc_errors import explain_jdbc_error
 from lakewright.connectors.kafka_errors import explain_kafka_error
+from lakewright.connectors.postgres_log_reading import explain_log_error
 from lakewright.connectors.rest_errors import explain_rest_error
 from lakewright.errors import InputError, LakewrightError, SchemaChangeError
 
@@ -26,7 +27,7 @@ def explain_read_error(error: BaseException) -> LakewrightError | None:
     """
     if (kafka := explain_kafka_error(error)) is not None:
         return kafka
-    if (failed := explain_jdbc_error(error) or explain_rest_error(error)) is not None:
+    if (failed := explain_jdbc_error(error) or explain_rest_error(error) or explain_log_error(error)) is not None:
         return failed
     text = str(error)
     trace = getattr(error, "getStackTrace", lambda: None)()  # where a Connect server keeps the causes

@@ -61,6 +61,8 @@ class SourceContext:
     known_files: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Path -> (version, arrival) of every file that an arrival holds now."""
     last_window: Window | None = None
+    waiting: tuple[Window, ...] = ()
+    """The windows that were recorded and are not in the dataset yet, in order."""
     connections: Connections = field(default_factory=Connections)
     """The databases and brokers of the target, by name."""
     run_time: datetime | None = None

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakewright.connectors.cdc_feed import CaptureFeed
+    from lakewright.connectors.postgres_log_feed import LogFeed
 
 __all__ = ["Project"]
 
@@ -492,7 +493,7 @@ class Project:
         """How the streams of the project stand: how far each is, and how far that is behind. Starts none."""
         return states_of(self._shop(Run("look", "look", self._now()), "look"), self._streams(select))
 
-    def capture(self, name: str) -> CaptureFeed:
+    def capture(self, name: str) -> CaptureFeed | LogFeed:
         """The capture behind a source: what it lacks, how it and its slot stand, and its end. Asks nobody yet."""
         return capture_of(self._shop(Run("look", "look", self._now()), "look"), self.graph[name])
 

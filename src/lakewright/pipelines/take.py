@@ -50,6 +50,7 @@ def source_context(shop: Workshop, dataset: Dataset) -> SourceContext:
         project=shop.project,
         known_files=shop.store.arrivals.known_files(dataset.name),
         last_window=None if last is None else last.window,
+        waiting=tuple(arrival.window for arrival in shop.store.arrivals.pending(dataset.name)),
         connections=shop.connections,
         run_time=shop.run.time,
         project_name=shop.project_name,
