@@ -48,8 +48,8 @@ def derived_name(project: str, dataset: str) -> str:
     return f"{name[: _LONGEST - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def qualified(tables: Sequence[str]) -> tuple[str, ...]:
-    """The tables with their schema, ``public`` where none is given; refuses a name that a topic could not carry.
+def qualified(tables: Sequence[str], *, who: str = "ChangeDataCapture") -> tuple[str, ...]:
+    """The tables with their schema, ``public`` where none is given; refuses a name that would have to be quoted.
 
     >>> qualified(["visits", "shop.orders"])
     ('public.visits', 'shop.orders')
@@ -60,8 +60,8 @@ def qualified(tables: Sequence[str]) -> tuple[str, ...]:
     for table in found:
         if not _TABLE.fullmatch(table):
             raise ConfigurationError(
-                f"ChangeDataCapture: the table '{table}' cannot be captured: its name becomes a topic's, which has "
-                "room for letters, digits and underscores only.",
+                f"{who}: the table '{table}' cannot be captured: only letters, digits and underscores may be in its "
+                "name.",
                 hint="Write it as 'schema.table', without quotes.",
             )
     if len(set(found)) < len(found):
@@ -69,11 +69,11 @@ def qualified(tables: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def check_slot_name(option: str, name: str | None) -> None:
+def check_slot_name(option: str, name: str | None, *, who: str = "ChangeDataCapture") -> None:
     """Refuse what PostgreSQL would not take for a slot (nor, unquoted, for a publication)."""
     if name is not None and not _SLOT.fullmatch(name):
         raise ConfigurationError(
-            f"ChangeDataCapture: {option}='{name}' is no name for PostgreSQL.",
+            f"{who}: {option}='{name}' is no name for PostgreSQL.",
             hint="Small letters, digits and underscores, at most 63.",
         )
 

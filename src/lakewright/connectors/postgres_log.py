@@ -68,7 +68,7 @@ class PostgresLog:
     def __post_init__(self) -> None:
         if not self.connection:
             raise ConfigurationError("PostgresLog: the connection is empty.")
-        (table,) = qualified([self.table])
+        (table,) = qualified([self.table], who="PostgresLog")
         object.__setattr__(self, "table", table)
         if self.max_changes < 1:
             raise ConfigurationError(f"PostgresLog: max_changes is {self.max_changes}. At least 1.")
@@ -77,7 +77,7 @@ class PostgresLog:
         if self.if_lost == "snapshot" and not self.snapshot:
             raise ConfigurationError("PostgresLog: if_lost='snapshot' needs snapshot=True.")
         for option in ("slot", "publication"):
-            check_slot_name(option, getattr(self, option))
+            check_slot_name(option, getattr(self, option), who="PostgresLog")
 
     @property
     def repeatable(self) -> bool:
