@@ -5,12 +5,9 @@ Limit: 0.65 of the serial time on 2 cores.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import compare, jvm_of, keep
+from benchmarks.harness import compare, jvm_of, keep, small_project
 
 ROWS = 800_000
 PIPELINE = """
@@ -39,27 +36,21 @@ def right(numbers):
 def main(*, pairs: int, size: int) -> None:
     from lakewright.pipelines.project import Project
 
-    folder = Path(tempfile.mkdtemp(prefix="lakewright-bench-"))
-    try:
-        (folder / "pipelines").mkdir()
-        (folder / "landing").mkdir()
-        (folder / "landing" / "a.json").write_text(f'{{"n": {min(size, ROWS)}}}\n')
-        (folder / "pipelines" / "split.py").write_text(PIPELINE)
-        (folder / "lakewright.toml").write_text('name = "bench"\n[targets.dev]\nmaster = "local[2]"\n')
-        with Project(folder) as project:
-            for error in project.run(at="2026-01-02").errors:
-                raise error
-            found = compare(
-                "two branches of one core each",
-                lambda: _run(project, parallel=2),
-                lambda: _run(project, parallel=1),
-                jvm=jvm_of(project.spark()),
-                pairs=pairs,
-                limit=0.65,
-            )
-            keep("branches", found)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        small_project(PIPELINE, f'{{"n": {min(size, ROWS)}}}', 'master = "local[2]"') as folder,
+        Project(folder) as project,
+    ):
+        for error in project.run(at="2026-01-02").errors:
+            raise error
+        found = compare(
+            "two branches of one core each",
+            lambda: _run(project, parallel=2),
+            lambda: _run(project, parallel=1),
+            jvm=jvm_of(project.spark()),
+            pairs=pairs,
+            limit=0.65,
+        )
+        keep("branches", found)
 
 
 def _run(project: Any, parallel: int) -> None:

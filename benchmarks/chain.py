@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import compare, jvm_of, keep, measure, spread
+from benchmarks.harness import compare, jvm_of, keep, measure, small_project, spread
 from lakewright.model.receipts import Commit
 
 LENGTH = 100
@@ -45,31 +43,22 @@ class Counting:
 def main(*, pairs: int, size: int) -> None:
     from lakewright.pipelines.project import Project
 
-    folder = Path(tempfile.mkdtemp(prefix="lakewright-bench-"))
-    try:
-        (folder / "pipelines").mkdir()
-        (folder / "landing").mkdir()
-        (folder / "landing" / "a.json").write_text('{"n": 1}\n')
-        (folder / "pipelines" / "chain.py").write_text(PIPELINE % LENGTH)
-        (folder / "lakewright.toml").write_text('name = "bench"\n[targets.dev]\nparallel = 1\n')
-        with Project(folder) as project:
-            for error in project.run(at="2026-01-02").errors:
-                raise error
-            found = compare(
-                f"{LENGTH} chained datasets",
-                lambda: _ours(project),
-                lambda: _by_hand(project, folder / "by_hand"),
-                jvm=jvm_of(project.spark()),
-                pairs=pairs,
-                warmups=1,
-            )
-            extra = (found.ours.median - found.baseline.median) / LENGTH * 1000
-            print(f"  beyond the write by hand: {extra:.1f} ms per step (limit 50)", flush=True)
-            counted = _counting(project, pairs)
-            print(f"  with a writer that only counts: {counted} ms per step (limit 20)", flush=True)
-            keep("chain", {"comparison": found, "extra_ms_per_step": extra, "counting_ms_per_step": counted})
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with small_project(PIPELINE % LENGTH, '{"n": 1}', "parallel = 1") as folder, Project(folder) as project:
+        for error in project.run(at="2026-01-02").errors:
+            raise error
+        found = compare(
+            f"{LENGTH} chained datasets",
+            lambda: _ours(project),
+            lambda: _by_hand(project, folder / "by_hand"),
+            jvm=jvm_of(project.spark()),
+            pairs=pairs,
+            warmups=1,
+        )
+        extra = (found.ours.median - found.baseline.median) / LENGTH * 1000
+        print(f"  beyond the write by hand: {extra:.1f} ms per step (limit 50)", flush=True)
+        counted = _counting(project, pairs)
+        print(f"  with a writer that only counts: {counted} ms per step (limit 20)", flush=True)
+        keep("chain", {"comparison": found, "extra_ms_per_step": extra, "counting_ms_per_step": counted})
 
 
 def _ours(project: Any) -> None:

@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +60,21 @@ class Comparison:
             f"  baseline {self.baseline} {self.unit}",
             f"  wall ratio {self.wall_ratio}, JVM CPU ratio {self.cpu_ratio}{verdict}",
         ]
+
+
+@contextmanager
+def small_project(pipeline: str, record: str, target: str) -> Iterator[Path]:
+    """A project of one pipeline file, with one record that has landed; ``target`` are keys of its target."""
+    folder = Path(tempfile.mkdtemp(prefix="lakewright-bench-"))
+    try:
+        (folder / "pipelines").mkdir()
+        (folder / "landing").mkdir()
+        (folder / "landing" / "a.json").write_text(f"{record}\n")
+        (folder / "pipelines" / "bench.py").write_text(pipeline)
+        (folder / "lakewright.toml").write_text(f'name = "bench"\n[targets.dev]\n{target}\n')
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def spread(values: list[float]) -> Spread:
