@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,6 +101,7 @@ class Project:
         self.settings: Settings = settings or load_settings(Path(folder), target)
         self._given = spark
         self._started: SparkSession | None = None
+        self._starting = threading.Lock()
         self._now = now
         self._parent: Project | None = None
         self._share: float | None = None
@@ -154,15 +156,19 @@ class Project:
             from lakewright.runtime.session import check_session
 
             return check_session(self._given)
-        if self._started is None:
-            from lakewright.runtime.connect import is_connect
-            from lakewright.runtime.jars import ensure_jars
-            from lakewright.runtime.session import spark_session
+        with self._starting:  # threads that ask first at once share one session
+            if self._started is None:
+                self._started = self._start_session()
+            return self._started
 
-            if not is_connect(self.settings.target.master):  # a Connect server brings its own
-                ensure_jars(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
-            self._started = spark_session(self.settings.target, f"lakewright {self.settings.name}")
-        return self._started
+    def _start_session(self) -> SparkSession:
+        from lakewright.runtime.connect import is_connect
+        from lakewright.runtime.jars import ensure_jars
+        from lakewright.runtime.session import spark_session
+
+        if not is_connect(self.settings.target.master):  # a Connect server brings its own
+            ensure_jars(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+        return spark_session(self.settings.target, f"lakewright {self.settings.name}")
 
     def close(self) -> None:
         """Let go of the sessions that we started, and close the store."""

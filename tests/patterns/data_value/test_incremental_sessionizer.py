@@ -17,7 +17,9 @@ from lakewright.patterns.data_value.incremental_sessionizer import (
     split_unusable_visits,
 )
 from lakewright.patterns.data_value.session_arrow import Rules, sessions_of
+from lakewright.patterns.data_value.session_bursts import has_bursts
 from lakewright.patterns.data_value.session_fold import Visit, fold
+from lakewright.patterns.data_value.session_frames import layout_of
 from lakewright.patterns.data_value.session_repair import repair_sessions
 from lakewright.patterns.data_value.sessions import Sessions
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
@@ -186,6 +188,38 @@ def test_slices_in_order_give_the_sessions_of_all_visits_at_once(spark):
         ("u1", 3, False), ("u2", 1, False), ("u2", 2, True), ("u3", 1, False)
     ]  # fmt: skip
     assert shown(keep_final_sessions(early.completed), "user", "events") == [("u2", 2)]
+
+
+def test_visits_that_are_counted_where_they_are_read_give_the_same_sessions(spark):
+    visits = spark.range(600).selectExpr(
+        "concat('u', pmod(xxhash64(id), 7)) AS user",
+        "timestamp_micros(pmod(xxhash64(id, 1), 345600000000) - 172800000000) AS at",  # around 1970
+        "nullif(pmod(xxhash64(id, 2), 9), 0) AS amount",
+        "CAST(pmod(xxhash64(id, 3), 5) AS DOUBLE) AS weight",
+    )
+    counted = Sessions(keys=["user"], gap="1 hour", time="at", sum={"paid": "amount"}, min={"least": "weight"},
+                       max={"most": "amount"})  # fmt: skip
+    one_by_one = replace(counted, collect={"amounts": "amount"})
+    assert has_bursts(layout_of(visits, counted))
+    others = (one_by_one, *(replace(counted, **more) for more in (
+        {"ends": "amount = 1"}, {"gap_by": "60 * amount"}, {"max_duration": "2 hours"}, {"first": {"entry": "amount"}},
+        {"last": {"exit": "amount"}}, {"sum": {"heavy": "weight"}})))  # fmt: skip
+    assert not [one for one in others if has_bursts(layout_of(visits, one))]
+
+    def in_two_slices(sessions):
+        cut, until = "1970-01-01T06:00", "1970-01-05T00:00"
+        first = build_sessions(visits.where(f"at < '{cut}'"), sessions=sessions, until=cut)
+        rest = visits.where(f"at >= '{cut}'")
+        second = build_sessions(rest, sessions=sessions, until=until, pending=first.pending)
+        columns = ("session_id", "start_time", "end_time", "events", "paid", "least", "most", "is_final")
+        return shown(first.completed.unionByName(second.completed).na.fill(-1), *columns)
+
+    made = in_two_slices(counted)
+    assert made == in_two_slices(one_by_one)
+    assert 50 < len(made) < 550, "some visits are alone, others are not"
+    huge = visits.selectExpr("user", "at", f"{2**62}L + 2 * amount AS amount")
+    with pytest.raises(Exception, match="a sum is beyond 64 bits"):
+        build_sessions(huge, sessions=replace(counted, min={}), until="1970-01-05T00:00").every.collect()
 
 
 def test_visits_without_what_a_session_needs_are_refused(spark):

@@ -29,8 +29,10 @@ from lakewright.model.columns import business_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.sql import quoted, text_literal
 from lakewright.patterns.data_value.moments import micros_of
-from lakewright.patterns.data_value.session_arrow import sessions_of
+from lakewright.patterns.data_value.session_arrow import Rules, SessionRows, sessions_of
+from lakewright.patterns.data_value.session_bursts import BurstRows, bursts_of, has_bursts
 from lakewright.patterns.data_value.session_frames import (
+    AT,
     EXPIRY,
     OPEN,
     OVER,
@@ -119,14 +121,14 @@ def build_sessions(
     from pyspark.sql import functions as F
 
     layout = layout_of(visits, sessions)
-    rows = visits.selectExpr(*layout.visit_columns())
     if pending is not None:
         _check_pending(pending, sessions)
-        rows = rows.selectExpr("*", f"CAST(NULL AS {layout.open_type()}) AS {OPEN}").unionByName(
-            pending.selectExpr(*layout.open_columns())
-        )
-    sorted_rows = rows.repartition(*[quoted(key) for key in sessions.keys]).sortWithinPartitions(*layout.order)
-    made = sorted_rows.mapInArrow(_engine(layout, reopens=pending is not None), layout.made_schema())
+    counted = has_bursts(layout)
+    rows = bursts_of(visits, layout, pending) if counted else _visits_of(visits, layout, pending)
+    by = [*[quoted(key) for key in sessions.keys], AT] if counted else layout.order
+    sorted_rows = rows.repartition(*[quoted(key) for key in sessions.keys]).sortWithinPartitions(*by)
+    rules = replace(layout.rules, reopens=pending is not None)
+    made = sorted_rows.mapInArrow(_engine(rules, BurstRows if counted else None), layout.made_schema())
     final = F.col(OVER) | (F.col(EXPIRY) < F.lit(micros_of(until)))
     every = layout.shown(made, final=final, more=[F.timestamp_micros(F.col(EXPIRY)).alias("expires_at")])
     ongoing = every.where("NOT is_final")
@@ -163,12 +165,22 @@ def split_unusable_visits(visits: DataFrame, *, sessions: Sessions) -> VisitSpli
     return VisitSplit(visits.where(f"NOT ({broken})"), visits.where(f"{broken}"))
 
 
-def _engine(layout: SessionLayout, *, reopens: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _visits_of(visits: DataFrame, layout: SessionLayout, pending: DataFrame | None) -> DataFrame:
+    """What the engine is given of each visit, and of each session that is still open."""
+    rows = visits.selectExpr(*layout.visit_columns())
+    if pending is None:
+        return rows
+    opened = pending.selectExpr(*layout.open_columns())
+    return rows.selectExpr("*", f"CAST(NULL AS {layout.open_type()}) AS {OPEN}").unionByName(opened)
+
+
+def _engine(
+    rules: Rules, rows: type[SessionRows] | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that the executors call; all that it knows are plain values."""
-    rules = replace(layout.rules, reopens=reopens)
 
     def sessionize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return sessions_of(batches, rules)
+        return sessions_of(batches, rules, rows)
 
     return sessionize
 

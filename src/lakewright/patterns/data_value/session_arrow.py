@@ -8,6 +8,7 @@ Guarantee:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["Rules", "sessions_of"]
+__all__ = ["Rules", "SessionRows", "numbers_of", "reduced", "sessions_of"]
 
 _FIXED = 4
 """Of an open session, and of the output after the keys: start, end, expiry, events; then the aggregates."""
@@ -46,16 +47,20 @@ class Rules:
     max_events: int = 10_000
 
 
-def sessions_of(batches: Iterator[pa.RecordBatch], rules: Rules) -> Iterator[pa.RecordBatch]:
+def sessions_of(
+    batches: Iterator[pa.RecordBatch], rules: Rules, rows: type[SessionRows] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Sessions of sorted rows: keys, start, end, expiry, events, aggregates, and whether one is over for certain.
 
-    One that is not is the entity's last: when it expires, time decides.
+    One that is not is the entity's last: when it expires, time decides. ``rows`` tells what a row is; a visit by
+    default.
     """
+    rows = rows or _Visits
     held: list[pa.Array] | None = None
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        made = _Rows(batch, rules, held).sessions()
+        made = rows(batch, rules, held).sessions()
         last = len(made[0]) - 1
         held = [one.slice(last, 1) for one in made]
         if last:
@@ -70,46 +75,26 @@ def _as_batch(columns: Sequence[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), names=[f"c{place}" for place in range(len(columns))])
 
 
-class _Rows:
+class SessionRows(ABC):
     """One record batch, with the session that the one before it left open as its first row."""
 
-    def __init__(self, batch: pa.RecordBatch, rules: Rules, held: Sequence[pa.Array] | None) -> None:
-        import numpy as np
+    rules: Rules
+    size: int
+    keys: Sequence[pa.Array]
+    start: np.ndarray[Any, Any]
+    end: np.ndarray[Any, Any]
+    expiry: np.ndarray[Any, Any]
+    events: np.ndarray[Any, Any]
+    ended: np.ndarray[Any, Any]
+    in_order: bool
+    """Whether each row of an entity expires after the one before it."""
 
-        self.rules = rules
-        columns = list(batch.columns)
-        opened = columns.pop() if rules.reopens else None
-        # Each visit expires after the one before it, unless gaps differ, or sessions of earlier slices are here.
-        self.in_order = not rules.own_gaps and (opened is None or opened.null_count == len(opened))
-        if held is not None:
-            columns, opened = _with_held(columns, opened, held, rules)
-        self.keys = columns[: rules.keys]
-        rest = columns[rules.keys :]
-        times = _numbers(rest.pop(0))
-        self.size = len(times)
-        gaps: Any = _numbers(rest.pop(0)) if rules.own_gaps else rules.gap
-        self.ended = _truths(rest.pop(0)) if rules.ends else np.zeros(self.size, dtype=bool)
-        self.carried: list[pa.Array] = rest
-        self.start = times
-        self.end = times
-        self.expiry = times + gaps
-        self.events = np.ones(self.size, dtype=np.int64)
-        self.is_open: np.ndarray[Any, Any] | None = None
-        self.opened: list[pa.Array] = []
-        if opened is not None and opened.null_count < self.size:
-            self._reopen(opened)
+    @abstractmethod
+    def __init__(self, batch: pa.RecordBatch, rules: Rules, held: Sequence[pa.Array] | None) -> None: ...
 
-    def _reopen(self, opened: pa.StructArray) -> None:
-        import numpy as np
-
-        is_open = _truths(opened.is_valid())
-        fields = opened.flatten()
-        start, end, expiry, events = (_numbers(one) for one in fields[:_FIXED])
-        self.start = np.where(is_open, start, self.start)
-        self.end = np.where(is_open, end, self.end)
-        self.expiry = np.where(is_open, expiry, self.expiry)
-        self.events = np.where(is_open, events, self.events)
-        self.is_open, self.opened = is_open, fields[_FIXED:]
+    @abstractmethod
+    def aggregate(self, place: int, first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> pa.Array:
+        """The value of an aggregate for each session, of which the places of its first and last row are given."""
 
     def sessions(self) -> list[pa.Array]:
         """The sessions of these rows as columns."""
@@ -130,7 +115,7 @@ class _Rows:
         )
         columns = [one.take(pa.array(first)) for one in self.keys]
         columns += [pa.array(one, type=pa.int64()) for one in fixed]
-        columns += [self._aggregate(place, first, last) for place in range(len(self.rules.aggregates))]
+        columns += [self.aggregate(place, first, last) for place in range(len(self.rules.aggregates))]
         return [*columns, pa.array(over)]
 
     def _new_entity(self) -> np.ndarray[Any, Any]:
@@ -172,7 +157,48 @@ class _Rows:
                 else:
                     reach = max(reach, self.expiry[row])
 
-    def _aggregate(self, place: int, first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> pa.Array:
+
+class _Visits(SessionRows):
+    """Rows that are visits; with ``reopens`` some are sessions that an earlier slice left open."""
+
+    def __init__(self, batch: pa.RecordBatch, rules: Rules, held: Sequence[pa.Array] | None) -> None:
+        import numpy as np
+
+        self.rules = rules
+        columns = list(batch.columns)
+        opened = columns.pop() if rules.reopens else None
+        self.in_order = not rules.own_gaps and not rules.reopens
+        if held is not None:
+            columns, opened = _with_held(columns, opened, held, rules)
+        self.keys = columns[: rules.keys]
+        rest = columns[rules.keys :]
+        times = numbers_of(rest.pop(0))
+        self.size = len(times)
+        gaps: Any = numbers_of(rest.pop(0)) if rules.own_gaps else rules.gap
+        self.ended = _truths(rest.pop(0)) if rules.ends else np.zeros(self.size, dtype=bool)
+        self.carried: list[pa.Array] = rest
+        self.start = times
+        self.end = times
+        self.expiry = times + gaps
+        self.events = np.ones(self.size, dtype=np.int64)
+        self.is_open: np.ndarray[Any, Any] | None = None
+        self.opened: list[pa.Array] = []
+        if opened is not None and opened.null_count < self.size:
+            self._reopen(opened)
+
+    def _reopen(self, opened: pa.StructArray) -> None:
+        import numpy as np
+
+        is_open = _truths(opened.is_valid())
+        fields = opened.flatten()
+        start, end, expiry, events = (numbers_of(one) for one in fields[:_FIXED])
+        self.start = np.where(is_open, start, self.start)
+        self.end = np.where(is_open, end, self.end)
+        self.expiry = np.where(is_open, expiry, self.expiry)
+        self.events = np.where(is_open, events, self.events)
+        self.is_open, self.opened = is_open, fields[_FIXED:]
+
+    def aggregate(self, place: int, first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> pa.Array:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -184,7 +210,7 @@ class _Rows:
             values = pc.if_else(pa.array(self.is_open), self.opened[place], values)
         if kind in ("first", "last"):
             return values.take(pa.array(first if kind == "first" else last))
-        return _reduced(kind, values, first)
+        return reduced(kind, values, first)
 
     def _lists(self, place: int, values: pa.Array, first: np.ndarray[Any, Any]) -> pa.Array:
         import numpy as np
@@ -194,7 +220,7 @@ class _Rows:
         offsets = np.append(first, self.size)
         if self.is_open is not None:
             lists = self.opened[place]
-            lengths = _numbers(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+            lengths = numbers_of(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
             begin = np.where(self.is_open, self.size + np.cumsum(lengths) - lengths, np.arange(self.size))
             lengths = np.where(self.is_open, lengths, 1)
             after = np.cumsum(lengths)
@@ -242,7 +268,7 @@ def _running_max(values: np.ndarray[Any, Any], apart: np.ndarray[Any, Any]) -> n
     return found
 
 
-def _reduced(kind: Kind, values: pa.Array, first: np.ndarray[Any, Any]) -> pa.Array:
+def reduced(kind: Kind, values: pa.Array, first: np.ndarray[Any, Any]) -> pa.Array:
     """Sum, least or greatest of each session; NULL where it has no value."""
     import numpy as np
     import pyarrow as pa
@@ -250,17 +276,17 @@ def _reduced(kind: Kind, values: pa.Array, first: np.ndarray[Any, Any]) -> pa.Ar
     whole = pa.types.is_integer(values.type)
     known = _truths(values.is_valid())
     if kind == "sum":
-        numbers = _numbers(values.fill_null(0))
+        numbers = numbers_of(values.fill_null(0))
         if whole:
             _refuse_overflow(numbers, first)
         found = np.add.reduceat(numbers, first)
     elif kind == "min":
         # Spark takes NaN for the greatest number: it is the least only where there is no other, and NULL is none.
         most = np.iinfo(np.int64).max if whole else np.nan
-        found = np.fmin.reduceat(_numbers(values.fill_null(most)), first)
+        found = np.fmin.reduceat(numbers_of(values.fill_null(most)), first)
     else:
         least = np.iinfo(np.int64).min if whole else -np.inf
-        found = np.maximum.reduceat(_numbers(values.fill_null(least)), first)
+        found = np.maximum.reduceat(numbers_of(values.fill_null(least)), first)
     return pa.array(found, type=values.type, mask=~np.logical_or.reduceat(known, first))
 
 
@@ -274,7 +300,7 @@ def _refuse_overflow(numbers: np.ndarray[Any, Any], first: np.ndarray[Any, Any])
             raise OverflowError("Sessions: a sum is beyond 64 bits. Cast its column to double before.")
 
 
-def _numbers(values: pa.Array) -> np.ndarray[Any, Any]:
+def numbers_of(values: pa.Array) -> np.ndarray[Any, Any]:
     """As numpy; NULL, which only rows have that are told otherwise, becomes 0."""
     values = values.fill_null(0) if values.null_count else values
     return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from lakewright.patterns.data_value.sessions import NAME, Aggregate, Sessions
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["END", "EVENTS", "EXPIRY", "OVER", "START", "SessionLayout", "layout_of", "unusable_visit"]
+__all__ = ["AT", "END", "EVENTS", "EXPIRY", "OPEN", "OVER", "START", "SessionLayout", "layout_of", "unusable_visit"]
 
 AT, GAP, ENDS, OPEN = "_lw_at", "_lw_gap", "_lw_ends", "_lw_open"
 START, END, EXPIRY, EVENTS, OVER = "_lw_start", "_lw_end", "_lw_expiry", "_lw_events", "_lw_over"
