@@ -47,6 +47,9 @@ class MakeSlice:
     state: SliceState
     attempt: int
     code: str | None
+    """The hash of the step's code that the run knows."""
+    places: Mapping[str, str]
+    """Where the tables lie that it reads and writes, as the run knows them."""
     known: Known | None = None
     tags: tuple[str, ...] = ()
     """What marks its Spark work, so that it can be interrupted."""

@@ -82,7 +82,15 @@ class ComputeProcess:
             return self._number
 
     def interrupt(self, tag: str, *, stop: bool) -> None:
-        self._send(Interrupt(tag, stop))
+        """Stop the Spark work with this mark; with ``stop`` the run as a whole is to end.
+
+        Then a process whose Spark has not started yet, and may wait for a cluster for long, is killed: it has nothing
+        under way.
+        """
+        if stop and not self.ready.done():
+            self._process.kill()
+        else:
+            self._send(Interrupt(tag, stop))
 
     def retire(self) -> None:
         """Give it no more work; it ends when nobody waits for it."""
@@ -93,9 +101,14 @@ class ComputeProcess:
             self._send(End())
 
     def end(self, patience_seconds: float) -> None:
-        """Wait until it has ended; one that does not is killed."""
+        """Wait until it has ended; one that does not is killed.
+
+        One that still starts or works is killed at once: a run that comes here has stopped waiting for it.
+        """
+        with self._guard:
+            at_work = bool(self._waiting) or not self.ready.done()
         try:
-            self._process.wait(patience_seconds)
+            self._process.wait(0 if at_work else patience_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -37,7 +37,8 @@ from lakewright.pipelines.compute_messages import (
     Said,
     ToldError,
 )
-from lakewright.pipelines.making import maker_of
+from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.making import maker_of, places_of
 from lakewright.pipelines.project import Project
 from lakewright.pipelines.step_errors import explain_failure
 from lakewright.pipelines.workshop import Made
@@ -166,7 +167,7 @@ class _Worker:
     def _prepare(self) -> None:
         """Load the project and start Spark, before the clock of the first slice begins to run."""
         try:
-            self._project.codes  # noqa: B018  (loads the files, before several threads ask for them)
+            self._load()
             self._project.lake.borrow(self._begin.borrowed)
             self._project.lake.session()
             self._link.send(Ready())
@@ -174,6 +175,17 @@ class _Worker:
             words = f"The Spark of the compute did not start: {first_words(error)}"
             told = error if isinstance(error, LakewrightError) else TargetError(words)
             self._link.send(Failed(0, ToldError.of(told), transient=is_transient(error)))
+
+    def _load(self) -> None:
+        """Read the files of the project, before several threads ask for what they declare."""
+        try:
+            self._project.codes  # noqa: B018
+        except LakewrightError as error:
+            raise ConfigurationError(
+                "The files of the project could be read when the run began, and no longer can. Nothing was written. "
+                f"{error.message.rstrip('.')}.",
+                hint="Mend what was changed meanwhile, and run again: what was made stays.",
+            ) from error
 
     def _answer(self, order: MakeSlice) -> None:
         what = f"{order.dataset} {order.state.slice.id}"
@@ -190,12 +202,7 @@ class _Worker:
 
     def _make(self, order: MakeSlice) -> Made:
         project, begin = self._project, self._begin
-        dataset = project.graph[order.dataset]
-        if project.codes.get(order.dataset) != order.code:
-            raise ConfigurationError(
-                f"{dataset.place}: {dataset.name} was changed while the run was going on. Nothing was written.",
-                hint="Run again: what was made stays, and the rest is made by what the files say now.",
-            )
+        dataset = self._declared(order)
         shop = replace(
             project._shop(begin.run, begin.owner_id),
             stopping=self._stop.is_set,
@@ -210,13 +217,32 @@ class _Worker:
         finally:
             clear_tags(session)
 
+    def _declared(self, order: MakeSlice) -> Dataset:
+        """The step as the run knows it; refused where the files say something else by now."""
+        project = self._project
+        dataset = project.graph.datasets.get(order.dataset)
+        if dataset is None:
+            what = f"{order.dataset} was taken out of the project"
+        elif project.codes.get(order.dataset) != order.code:
+            what = f"{dataset.place}: {dataset.name} was changed"
+        elif places_of(project.lake, dataset) != order.places:
+            what = f"{dataset.place}: where the tables of {dataset.name} lie was changed"
+        else:
+            return dataset
+        raise ConfigurationError(
+            f"{what} while the run was going on. Nothing was written.",
+            hint="Run again: what was made stays, and the rest is made by what the files say now.",
+        )
+
     def _failed(self, order: MakeSlice, error: BaseException) -> Failed:
         lake, dataset = self._project.lake, self._project.graph.datasets.get(order.dataset)
         if _has_lost_java(lake, error):
             ended = ToldError.of(TargetError(f"{order.dataset}: Spark's Java process has ended."))
             return Failed(order.number, ended, transient=True, ended=True)
-        if dataset is None:  # the files no longer declare it
-            told: LakewrightError = ConfigurationError(f"{order.dataset}: {first_words(error)}")
+        if dataset is None and isinstance(error, LakewrightError):  # it says so
+            told = error
+        elif dataset is None:
+            told = TargetError(f"{order.dataset}: {first_words(error)}")
         else:
             told = explain_failure(error, dataset, order.state.slice.id, lost_java=False)
         lake.renew_session()  # a Connect server that was restarted does not know the old one

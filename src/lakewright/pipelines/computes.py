@@ -19,10 +19,12 @@ from collections.abc import Sequence
 from typing import Self
 
 from lakewright.errors import ConfigurationError, TargetError
+from lakewright.lake.delta_errors import is_transient
 from lakewright.model.times import utc_now
 from lakewright.pipelines.compute_messages import Begin, MakeSlice
 from lakewright.pipelines.compute_process import ComputeProcess, ProcessEnded
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.making import places_of
 from lakewright.pipelines.states import SliceState
 from lakewright.pipelines.workshop import Made, Workshop
 from lakewright.runtime.connect import is_connect
@@ -88,15 +90,20 @@ class Computes:
         return compute_of(self._settings.target, dataset) is not None
 
     def prepare(self, shop: Workshop, dataset: Dataset, slice_id: str) -> ComputeProcess:
-        """The worker of a dataset, once its Spark has started."""
+        """The worker of a dataset, once its Spark has started.
+
+        One that could not start, for a reason that does not pass, is not tried again for every slice.
+        """
         name = str(dataset.compute)
         worker = self._worker(shop, name)
         try:
             worker.ready.result()
         except ProcessEnded as error:
             raise self._lost(shop, dataset, slice_id, worker, error) from ConnectionError(str(error))
-        except BaseException:
-            self._retire(name, worker)
+        except Exception as error:
+            if is_transient(error):
+                self._forget(name, worker)
+            worker.retire()
             raise
         return worker
 
@@ -111,6 +118,7 @@ class Computes:
             state=state,
             attempt=attempt,
             code=shop.codes.get(dataset.name),
+            places=places_of(shop.lake, dataset),
             known=shop.known,
             tags=tags,
             ahead=shop.now() - utc_now(),
@@ -121,7 +129,7 @@ class Computes:
             raise self._lost(shop, dataset, state.slice.id, worker, error) from ConnectionError(str(error))
 
     def interrupt(self, tag: str, *, stop: bool = False) -> None:
-        """Stop the Spark work with this mark, whichever worker runs it."""
+        """Stop the Spark work with this mark, whichever worker runs it; with ``stop`` the run as a whole is to end."""
         for worker in self._started:
             worker.interrupt(tag, stop=stop)
 
@@ -154,17 +162,18 @@ class Computes:
                 self._started.append(self._workers[name])
             return self._workers[name]
 
-    def _retire(self, name: str, worker: ComputeProcess) -> None:
+    def _forget(self, name: str, worker: ComputeProcess) -> None:
+        """Let the next slice have a new worker."""
         with self._lock:
             if self._workers.get(name) is worker:
                 del self._workers[name]
-        worker.retire()
 
     def _lost(
         self, shop: Workshop, dataset: Dataset, slice_id: str, worker: ComputeProcess, error: ProcessEnded
     ) -> TargetError:
         """Leave the lease of a slice whose worker has died to the next attempt, which fences and recovers it."""
-        self._retire(str(dataset.compute), worker)
+        self._forget(str(dataset.compute), worker)
+        worker.retire()
         shop.store.leases.abandon(dataset.name, slice_id, owner_id=shop.owner_id)
         return TargetError(
             f"{dataset.name} {slice_id}: the process of the compute '{dataset.compute}' has ended ({error}). Whether "

@@ -17,7 +17,7 @@ from lakewright.patterns.data_value.incremental_sessionizer import (
     split_unusable_visits,
 )
 from lakewright.patterns.data_value.session_arrow import Rules, sessions_of
-from lakewright.patterns.data_value.session_bursts import has_bursts
+from lakewright.patterns.data_value.session_bursts import BurstRows, has_bursts
 from lakewright.patterns.data_value.session_fold import Visit, fold
 from lakewright.patterns.data_value.session_frames import layout_of
 from lakewright.patterns.data_value.session_repair import repair_sessions
@@ -49,11 +49,11 @@ def batch_of(rows, rules):
     return pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(len(columns))])
 
 
-def engine(rows, rules, size):
+def engine(rows, rules, size, batch=batch_of, of=None):
     """Entity -> its sessions as plain lists, and whether each is over; the rows come ``size`` at a time."""
-    batches = (batch_of(rows[at : at + size], rules) for at in range(0, len(rows), size))
+    batches = (batch(rows[at : at + size], rules) for at in range(0, len(rows), size))
     found: dict[str, list[list[object]]] = {}
-    for made in sessions_of(batches, rules):
+    for made in sessions_of(batches, rules, of):
         for row in zip(*(column.to_pylist() for column in made.columns), strict=True):
             found.setdefault(row[0], []).append(list(row[1:]))
     return found
@@ -94,6 +94,57 @@ def test_the_engine_keeps_the_rules_however_the_visits_are_cut(rows, rules, size
               for key, made in before.items() for one in made if not (one[-1] or one[2] < cut)]  # fmt: skip
     later = sorted([*opened, *(row for row in rows if row[1] >= cut)], key=lambda row: (row[0], row[1]))
     after = engine(later, replace(rules, reopens=True), size)
+    both = {key: over.get(key, []) + after.get(key, []) for key in expected}
+    assert {key: [one[:-1] for one in made] for key, made in both.items()} == {
+        key: [one[:-1] for one in made] for key, made in expected.items()
+    }
+
+
+def bursts_of(rows, gap):
+    """One row for each entity and stretch: key, start, end, events, sum, least and greatest value, expiry."""
+    stretches: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    for row in rows:
+        stretches.setdefault((row[0], row[1] // gap), []).append(row)
+    times = {at: [row[1] for row in held] for at, held in stretches.items()}
+    values = {at: [row[2] for row in held] for at, held in stretches.items()}
+    return [
+        (at[0], min(times[at]), max(times[at]), len(held), sum(values[at]), min(values[at]), max(values[at]),
+         max(times[at]) + gap)
+        for at, held in stretches.items()
+    ]  # fmt: skip
+
+
+def batch_of_bursts(rows, rules):
+    columns = list(zip(*rows, strict=True))[: 8 if rules.reopens else 7]
+    arrays = [pa.array(column, pa.int64() if place else pa.string()) for place, column in enumerate(columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("abc"), st.integers(-40, 40), st.integers(-3, 3)), max_size=30),
+    size=st.integers(1, 9),
+    cut=st.integers(-45, 45),
+)
+def test_bursts_make_the_sessions_of_their_visits_however_they_are_cut(rows, size, cut):
+    rules = Rules(keys=1, gap=10, carried=1, aggregates=(("sum", 0), ("min", 0), ("max", 0)))
+    rows = sorted(rows)
+    visits = [(key, at, None, None, value, None) for key, at, value in rows]
+    expected = by_rule(visits, rules)
+
+    def made_of(bursts, *, reopens):
+        return engine(sorted(bursts), replace(rules, reopens=reopens), size, batch_of_bursts, BurstRows)
+
+    assert made_of(bursts_of(rows, rules.gap), reopens=False) == expected
+    before = made_of(bursts_of([row for row in rows if row[1] < cut], rules.gap), reopens=False)
+    over = {key: [one for one in made if one[-1] or one[2] < cut] for key, made in before.items()}
+    opened = [
+        (key, one[0], one[1], one[3], *one[4:-1], one[2])
+        for key, made in before.items()
+        for one in made
+        if one not in over[key]
+    ]
+    after = made_of([*opened, *bursts_of([row for row in rows if row[1] >= cut], rules.gap)], reopens=True)
     both = {key: over.get(key, []) + after.get(key, []) for key in expected}
     assert {key: [one[:-1] for one in made] for key, made in both.items()} == {
         key: [one[:-1] for one in made] for key, made in expected.items()
