@@ -49,7 +49,6 @@ LONG = (
     "pipelines/test_disk.py",
     "pipelines/test_upstream.py",
     "cli/test_going_on.py",
-    "pipelines/test_computes.py",
     "patterns/data_flow/test_parallel_split.py",
     "patterns/ingestion/test_compactor.py",
     "patterns/data_flow/test_local_sequencer.py",
