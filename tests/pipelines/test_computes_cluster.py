@@ -7,26 +7,19 @@ from typing import Any
 
 from lakewright.testing.cluster import Cluster
 from tests.pipelines.shop import land, made, ok, rows_of
+from tests.runtime.test_cluster import SMALL
 
 # One core, so that a test of another process finds one too.
-SETTINGS = """
-    name = "spread"
-    [targets.dev.compute.cluster]
-    master = "{url}"
-    [targets.dev.compute.cluster.spark]
-    "spark.cores.max" = 1
-    "spark.driver.host" = "127.0.0.1"
-    "spark.driver.bindAddress" = "127.0.0.1"
-    "spark.executor.memory" = "512m"
-    "spark.sql.shuffle.partitions" = 2
-    "spark.databricks.delta.snapshotPartitions" = 2
-    "spark.ui.enabled" = false
-    "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    "spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    "spark.sql.adaptive.enabled" = false
-    "spark.sql.codegen.wholeStage" = false
-    "spark.sql.codegen.factoryMode" = "NO_CODEGEN"
+SETTINGS = (
+    """
+name = "spread"
+[targets.dev.compute.cluster]
+master = "{url}"
+[targets.dev.compute.cluster.spark]
+"spark.cores.max" = 1
 """
+    + SMALL
+)
 SPREAD = """
     import os
 

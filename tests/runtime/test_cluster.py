@@ -19,17 +19,12 @@ from lakewright.pipelines.project import Project
 from lakewright.runtime.services import processes
 from lakewright.testing.cluster import Cluster
 
-TARGET = """
-[targets.cluster]
-master = "{url}"
-[targets.cluster.spark]
+SMALL = """
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.executor.memory" = "512m"
 "spark.sql.shuffle.partitions" = 2
 "spark.databricks.delta.snapshotPartitions" = 2
-"spark.scheduler.minRegisteredResourcesRatio" = "1.0"
-"spark.scheduler.maxRegisteredResourcesWaitingTime" = "120s"
 "spark.ui.enabled" = false
 # What makes short runs on few rows cheap: no second compiler, no generated code, no planning anew.
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -38,6 +33,16 @@ master = "{url}"
 "spark.sql.codegen.wholeStage" = false
 "spark.sql.codegen.factoryMode" = "NO_CODEGEN"
 """
+TARGET = (
+    """
+[targets.cluster]
+master = "{url}"
+[targets.cluster.spark]
+"spark.scheduler.minRegisteredResourcesRatio" = "1.0"
+"spark.scheduler.maxRegisteredResourcesWaitingTime" = "120s"
+"""
+    + SMALL
+)
 # A step whose tasks, one on each worker, wait until the test lets them go on.
 WATCHED = """
 from lakewright import Pipeline
