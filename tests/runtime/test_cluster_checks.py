@@ -10,7 +10,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.runtime import cluster
 from lakewright.runtime.cluster import cluster_checks, cluster_settings, refuse_incomplete, setup_checks
 from lakewright.runtime.session import DELTA
-from lakewright.runtime.settings import Target
+from lakewright.runtime.settings import Target, load_settings
 
 
 def states(target: Target, **environ: str) -> dict[str, str]:
@@ -36,6 +36,20 @@ def test_yarn_needs_the_folder_with_its_two_files(tmp_path: Path) -> None:
     assert "yarn-site.xml" in setup_checks(target, {"YARN_CONF_DIR": str(conf)})[0].detail
     (conf / "yarn-site.xml").touch()
     assert states(target, YARN_CONF_DIR=str(conf)) == {"YARN": "ok"}
+
+
+@pytest.mark.parametrize("title", ["YARN", "Kubernetes"])
+def test_the_settings_that_the_docs_show_pass_all_checks(tmp_path: Path, title: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
+    shown = page.partition(f"\n## {title}\n")[2].partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "lakewright.toml").write_text(f'name = "shop"\n{shown}')
+    target = load_settings(tmp_path, target="prod").target
+    assert target.master in ("yarn", "k8s://https://kubernetes.example.com:443")
+    for name in ("core-site.xml", "yarn-site.xml"):
+        (tmp_path / name).touch()
+    found = states(target, HADOOP_CONF_DIR=str(tmp_path))
+    assert found
+    assert set(found.values()) == {"ok"}
 
 
 def test_kubernetes_needs_an_image_and_is_told_what_executors_need(tmp_path: Path) -> None:
