@@ -109,6 +109,20 @@ def test_data_that_a_process_out_of_sight_works_on_is_left_alone(
     assert not place.data.exists()
 
 
+def test_a_long_log_becomes_the_previous_one_and_a_short_one_is_kept(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "_KEPT_LOG_BYTES", 10)
+    place = made(open_folder, "postgres")
+    place.keep_log_small()  # there is none yet
+    previous = place.folder / "postgres.log.1"
+    for text, kept in (("short", None), ("long enough", "long enough"), ("a later one", "a later one")):
+        place.log.write_text(text)
+        place.keep_log_small()
+        assert place.log.exists() is (kept is None)
+        assert (previous.read_text() if previous.exists() else None) == kept
+
+
 def test_looking_and_stopping_where_nothing_was_started_make_nothing(tmp_path: Path) -> None:
     assert [one.state for one in status(tmp_path / "services")] == ["absent", "absent"]
     assert [one.state for one in down(tmp_path / "services")] == ["absent", "absent"]
