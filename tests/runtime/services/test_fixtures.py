@@ -26,6 +26,10 @@ def test_each_database_is_fresh_and_the_server_is_ready_for_replication(postgres
 def test_nobody_gets_in_without_the_password(postgres: Postgres) -> None:
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(postgres.url.replace(postgres.password, "guess"), connect_timeout=5)
+    with postgres.connect() as connection:
+        kept = connection.execute("SELECT rolpassword FROM pg_authid WHERE rolpassword IS NOT NULL").fetchall()
+    assert kept
+    assert all(password.startswith("SCRAM-SHA-256$") for (password,) in kept)
 
 
 def test_a_topic_is_fresh_and_takes_transactions(kafka: Kafka) -> None:
