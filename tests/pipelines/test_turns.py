@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakewright.errors import InterruptedRun, LeaseHeldError, NotReady
+from lakewright.errors import InterruptedRun, LeaseHeldError, MadeMeanwhileError, NotReady
 from lakewright.model.runs import Run
 from lakewright.patterns.data_flow.concurrent_runner import ConcurrentRunner
 from lakewright.pipelines.decide import Decider, SliceState, Wish
@@ -203,3 +203,26 @@ def test_a_slice_that_another_run_makes_is_waited_for_and_taken_as_done(known: L
     tries.clear()
     with pytest.raises(InterruptedRun):
         held.make(make, ordered, state, 1)
+
+
+def test_no_slice_that_another_run_has_made_since_is_made_again_also_after_the_first_that_was_noticed(
+    known: Lab,
+) -> None:
+    held, ordered = turns(known, scheduled(known, day(5)), Flag()), known.graph["ordered"]
+    held._see_inputs = lambda dataset, state: None  # type: ignore[method-assign]
+    held.look(ordered)
+    due = [known.states("ordered", "2026-01-05")[date(number)] for number in (3, 4)]
+    for number in (3, 4):
+        known.commit("ordered", date(number), {date(number): 3}, raw=0)
+    again: list[str] = []
+
+    def make(shop: Workshop, dataset: Any, state: SliceState, *, attempt: int) -> Made:
+        there = known.store.receipts.live("ordered", state.slice.id)
+        assert shop.known is not None
+        if there is not None and there.version != shop.known.version:
+            raise MadeMeanwhileError("as the store says when the lease is asked for")
+        again.append(state.slice.id)
+        return Made(())
+
+    assert [held.make(make, ordered, state, 1).recovered for state in due] == [True, True]
+    assert again == []

@@ -70,8 +70,8 @@ class Turns:
         if dataset.settings.runs.concurrency == 1:
             return make(self._shop, dataset, state, attempt=attempt)
         self._see_inputs(dataset, state)
+        there = self._live.get(dataset.name, {}).get(state.slice.id)
         while True:
-            there = self._live.get(dataset.name, {}).get(state.slice.id)
             shop = replace(self._shop, known=Known(None if there is None else there.version))
             try:
                 return make(shop, dataset, state, attempt=attempt)
@@ -79,7 +79,8 @@ class Turns:
                 self._pause(dataset, state.slice.id)
             except MadeMeanwhileError:
                 pass
-            self.look(dataset)
+            # Of this slice alone: what is newly there of the others was not there when they were found to be due.
+            there = self._shop.store.receipts.live_slices(dataset.name).get(state.slice.id)
             if state.slice.id not in {one.slice.id for one in self._left(dataset).to_make}:
                 receipt = self._shop.store.receipts.live(dataset.name, state.slice.id)
                 return Made(() if receipt is None else (receipt,), recovered=True)
