@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from tests.pipelines.shop import made, ok, rows_of
 
@@ -89,6 +90,14 @@ def test_a_cursor_takes_each_range_once_as_it_was_recorded_and_in_parts(reader):
     plan = frame._jdf.queryExecution().toString() if hasattr(frame, "_jdf") else ""
     assert reader.database.password not in plan
     assert "numPartitions=3" in plan or not plan
+    # Each part is a range of the key between its real bounds, and the database is asked for nothing else.
+    parts: dict[int, list[int]] = {}
+    for one in frame.select("id", F.spark_partition_id().alias("part")).orderBy("id").collect():
+        parts.setdefault(one["part"], []).append(one["id"])
+    assert sorted(parts.values()) == [[2, 3], [4, 5], [6, 7, 8, 9]]
+    narrow = frame.where("id = 2")._jdf.queryExecution().toString() if plan else ""
+    assert "EqualTo(id,2)" in narrow.partition("PushedFilters")[2] or not plan
+    assert "changed" in plan.partition("JDBCRelation(")[2].partition("numPartitions")[0] or not plan
     assert reader.ids(source, reader.take(source)) == [1, 10]
     reader.sql("ALTER TABLE users ALTER changed DROP NOT NULL; INSERT INTO users VALUES (11, 'never', NULL)")
     with pytest.raises(InputError, match="NULL"):

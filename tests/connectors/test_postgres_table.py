@@ -209,6 +209,17 @@ def test_a_zombie_changes_nothing_after_its_successor_or_only_a_fence(spark, dat
 
 def test_columns_gained_lost_and_retyped_and_tables_of_others(spark, database):
     replaced(spark, database, 1, 1)
+    # The ledger is written by the transaction that writes the rows, or not at all.
+    [(rows,)], [(ledger,)], [(log,)] = (
+        database.rows(f"SELECT DISTINCT xmin::text FROM {name}") for name in ("daily", "_lw_ledger", "_lw_ledger_log")
+    )
+    assert rows == ledger == log
+    database.rows("ALTER TABLE daily ADD CONSTRAINT few CHECK (n < 9)")
+    with pytest.raises(TargetError, match="few"):
+        replaced(spark, database, 2, 9)
+    assert database.rows("SELECT DISTINCT number FROM _lw_ledger") == [(1,)]
+    assert database.rows("SELECT count(*) FROM _lw_ledger_log") == [(1,)]
+    assert database.rows("SELECT n FROM daily") == [(1,)]
     wider = spark.createDataFrame(
         [("2026-01-05", 2, "FR", "2026-01-05")], "day string, n int, land string, _lw_event string"
     )
