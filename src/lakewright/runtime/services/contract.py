@@ -122,9 +122,15 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
 
 
+def had_no_room(place: Place, since: int = 0) -> bool:
+    """Whether the end of a service's log tells of a full disk."""
+    text = place.log_tail(since, lines=200).lower()
+    return "no space left" in text or "file too large" in text or "quota exceeded" in text
+
+
 def _cure(place: Place, since: int) -> str:
     text = place.log_tail(since, lines=200).lower()
-    if "no space left" in text or "file too large" in text or "quota exceeded" in text:
+    if had_no_room(place, since):
         return f"There is no room to write in {place.data}: free some space on its disk, then repeat the command."
     if "address already in use" in text:
         return "Somebody took the port a moment ago: repeat the command."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakewright.runtime.services import processes
-from lakewright.runtime.services.contract import NotReadyError, Service, ServiceStatus, require_packages
+from lakewright.runtime.services.contract import NotReadyError, Service, ServiceStatus, had_no_room, require_packages
 from lakewright.runtime.services.ports import accepts
 from lakewright.runtime.services.state import Place, State
 
@@ -44,7 +44,11 @@ def describe(
     running = process is not None and (answered is not None or silence is not None)
     note = silence
     if process is not None and not running:
-        note = f"process {process.pid} is gone; `lakewright services up {service.name}` starts it again on its data"
+        again = f"`lakewright services up {service.name}` starts it again on its data"
+        note = f"process {process.pid} is gone; {again}"
+        if had_no_room(place):
+            note = f"process {process.pid} is gone: there is no room to write in {place.data}; free some space on its "
+            note += f"disk, then {again}"
     return ServiceStatus(
         name=service.name,
         title=service.title,
