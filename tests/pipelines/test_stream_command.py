@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,12 +19,13 @@ from lakewright.pipelines.accounts import accounts_of
 from tests.pipelines.shop import ok
 from tests.pipelines.streaming import send, until, visit, visits_project
 from tests.pipelines.test_streams import ids
+from tests.processes import LAKEWRIGHT, environment, killed
 
 TARGET = '\n[targets.dev]\nfast_start = true\nmaster = "local[1]"\nparallel = 1\n'
 
 
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
-def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_held(project, kafka):
+def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_held(project, kafka, connect_url):
     topic = kafka.topic(partitions=2)
     send(kafka, topic, [visit(1), "{broken"])
     send(kafka, topic, [visit(2)], partition=1)
@@ -33,11 +35,11 @@ def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_he
     command = [sys.executable, "-m", "lakewright", "run"]
 
     # Between Delta's commit and Spark's own: the micro-batch is in the table, and the checkpoint does not know.
-    killed = subprocess.run(
+    died = subprocess.run(
         [*command, "--select", "raw"], cwd=shop.folder, env={**os.environ, "LAKEWRIGHT_FAILPOINT": "committed.main"},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    assert killed.returncode == -9, killed.stdout + killed.stderr
+    assert died.returncode == -9, died.stdout + died.stderr
     assert shop.store.receipts.history("raw") == []
     ok(shop.run(at="2026-01-03"))
     assert ids(shop) == ids(shop, "clean") == ["v1", "v2"]
@@ -66,6 +68,33 @@ def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_he
     assert shop.store.runs.latest()[0].state == "ok"
     ok(shop.run(at="2026-01-03"))
     assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
+
+    # Shown and rewound by the real commands, one of them killed half-way.
+    [shown] = typed(shop, connect_url, "stream", "show")["streams"]
+    assert (shown["dataset"], shown["generation"], shown["running"], shown["behind"]) == ("raw", 1, None, 0)
+    assert json.loads(shown["progress"]["offsets"]) == {topic: {"0": 3, "1": 1}}
+    assert shown["progress"]["rows_per_second"] > 0
+    rewind = ("stream", "rewind", "raw", "--by", "1 hour", "--yes")
+    killed(shop.folder, *LAKEWRIGHT, *rewind, failpoint="generation_recorded", master=connect_url)
+    assert shop.store.streams.current("raw").number == 2
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
+    rewound = typed(shop, connect_url, *rewind)
+    assert (rewound["done"], rewound["generation"], rewound["deleted"]) == (True, 3, 4)
+    assert rewound["consumers"] == ["clean"]
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
+    assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 4
+
+
+def typed(shop, master: str, *words: str):
+    """What a command tells as JSON."""
+    done = subprocess.run(
+        [sys.executable, *LAKEWRIGHT, *words, "--json"], cwd=shop.folder, env=environment(master),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 def make_anew(kafka, topic: str) -> None:
