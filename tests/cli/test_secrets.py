@@ -15,12 +15,15 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
+from tests.pipelines.streaming import send
 
+from lakewright.testing.kafka import Kafka
 from lakewright.testing.postgres import Postgres
 
 # Each begins with letters that stay the same however the rest is written; these are searched for.
 DATABASE, STORE, SPARK = 'Zq7Kp2Vx/{w}"$%@: x', "Wb5Rt9Ln'<&>%2F=\\n", "Hc6Yd3Mf(+)*?|.€"
-NEEDLES = [secret[:8].encode() for secret in (DATABASE, STORE, SPARK)]
+BROKER = 'Jv4Ns8Gt\\"; =x'
+NEEDLES = [secret[:8].encode() for secret in (DATABASE, STORE, SPARK, BROKER)]
 
 PIPELINE = """
 import json
@@ -30,7 +33,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
-from lakewright import DataOverwrite, Jdbc, Pipeline, PostgresTable, Secret
+from lakewright import DataOverwrite, Jdbc, KafkaTopic, Pipeline, PostgresTable, Secret
 from lakewright.model.protocols import Found
 
 
@@ -56,6 +59,8 @@ class Table:
 blog = Pipeline("blog", start="2026-01-01")
 blog.source("raw_visits", Table(), schema="id int")
 blog.source("read_by_spark", Jdbc("blog_db", table="visits", key="id", partitions=2))
+blog.source("from_topic", KafkaTopic("broker", "TOPIC"), schema="id int")
+blog.source("streamed", KafkaTopic("broker", "TOPIC"), schema="id int", mode="stream")
 
 
 @blog.dataset()
@@ -108,6 +113,11 @@ SETTINGS = """
 url = "{database}"
 password = "secret://env/BLOG_DB_PASSWORD"
 
+# This broker asks nobody for a password; it is handed to both clients all the same.
+[connections.broker]
+url = "kafka://{broker}"
+options = {{ "sasl.mechanism" = "PLAIN", "sasl.username" = "blog", "sasl.password" = "secret://env/BROKER_PASSWORD" }}
+
 [targets.dev]
 master = "local[2]"
 driver_memory = "1g"
@@ -129,7 +139,7 @@ class Blog:
 
     def lakewright(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-c", "from lakewright.cli.main import main; main()", *words]
-        environ = {**os.environ, "BLOG_DB_PASSWORD": DATABASE, "BLOG_HIDDEN": SPARK}
+        environ = {**os.environ, "BLOG_DB_PASSWORD": DATABASE, "BLOG_HIDDEN": SPARK, "BROKER_PASSWORD": BROKER}
         return subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, timeout=300)
 
     def left(self) -> Iterator[tuple[str, bytes]]:
@@ -156,7 +166,7 @@ def database_of(postgres: Postgres, password: str) -> tuple[Postgres, str]:
 
 
 @pytest.fixture
-def blog(tmp_path: Path, postgres: Postgres) -> Blog:
+def blog(tmp_path: Path, postgres: Postgres, kafka: Kafka) -> Blog:
     folder, events, keys = (tmp_path / name for name in ("blog", "events", "keys"))
     for place in (folder / "pipelines", events, keys):
         place.mkdir(parents=True)
@@ -167,8 +177,12 @@ def blog(tmp_path: Path, postgres: Postgres) -> Blog:
         connection.execute("CREATE TABLE copied (id int, word varchar(3))")
     (keys / "store").touch(0o600)
     (keys / "store").write_text(f"{STORE}\n", encoding="utf-8")
-    (folder / "pipelines" / "blog.py").write_text(PIPELINE)
-    settings = SETTINGS.format(database=database, store=address, file=keys / "store", events=events.as_uri())
+    topic = kafka.topic()
+    send(kafka, topic, [{"id": 7}])
+    (folder / "pipelines" / "blog.py").write_text(PIPELINE.replace("TOPIC", topic))
+    settings = SETTINGS.format(
+        database=database, broker=kafka.bootstrap, store=address, file=keys / "store", events=events.as_uri()
+    )
     (folder / "lakewright.toml").write_text(settings)
     return Blog(folder, events, store)
 
@@ -190,8 +204,8 @@ def test_no_byte_of_a_secret_is_left_by_a_run_that_fails_and_tells_of_it(blog: B
     assert all(words in said for words in ("I print ***", "I log '***' and [\"***\"]", "Traceback"))
     assert "cannot log in as blog:*** with ***, hidden ***" in said
     status = json.loads(looks["status", "--json"].stdout)
-    taken = ("raw_visits", "read_by_spark")
-    assert [one["state"] for one in status["datasets"] if one["name"] in taken] == ["ok", "ok"]
+    taken = ("raw_visits", "read_by_spark", "from_topic", "streamed")
+    assert [one["state"] for one in status["datasets"] if one["name"] in taken] == ["ok"] * 4
     assert "the password ***" in said
     assert any(place == "table steps" and b"with ***, hidden ***" in found for place, found in left)
     seen = {file.name: file.read_bytes() for file in (blog.folder / "seen").iterdir()}
