@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 import tempfile
 import threading
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from lakewright.errors import LakewrightError, TargetError
 from lakewright.failpoints import arm
+from lakewright.model.receipts import Commit
 from lakewright.runtime.services import guard, processes, up
 from lakewright.runtime.services.processes import this_process
 from lakewright.runtime.services.state import Place
@@ -41,6 +47,72 @@ def test_a_project_with_its_store_on_postgresql_runs_rests_and_is_rebuilt(projec
     assert shop.store.leases.held(shop._now()) == []
     assert shop.store.steps.open_steps() == []
     assert not list(shop.folder.rglob("store.db"))
+
+
+RACED = """
+    from lakewright import ConcurrentRunner, JsonFiles, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01", runs=ConcurrentRunner(limit=2))
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at")
+    def clean(orders):
+        return orders
+"""
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A writer that only counts: what is left is two runs, their leases and one store."""
+
+    runner: str
+    made: list[tuple[str, str]]
+    versions: Any
+    streams: bool = False
+    replaces_slice: bool = True
+
+    def publish(self, frame: Any, ctx: Any) -> Commit:
+        self.made.append((ctx.table.identity.slice_id, self.runner))
+        now = datetime.now(UTC)
+        return Commit(next(self.versions), now, "WRITE", ctx.table.identity.to_json(), {"numOutputRows": 1}, {})
+
+
+def test_two_runs_at_once_on_one_store_make_each_of_two_hundred_slices_once(project, postgres):
+    toml = f'name = "shop"\n[targets.dev]\nstore = "{postgres.database().url.replace(f":{postgres.password}", "")}"\n'
+    toml += 'store_password = "secret://file/password"\n'
+    shops = {
+        "one": project({"pipelines/shop.py": RACED, "lakewright.toml": toml, "password": postgres.password}),
+        "two": project(),
+    }
+    days = [str(date(2026, 1, 1) + timedelta(days=n)) for n in range(200)]
+    land(shops["one"].folder, "d1.json", [order(day, f"{day}T10:00:00Z") for day in days])
+    ok(shops["one"].run(["orders"], at="2026-07-25"))
+    counted: list[tuple[str, str]] = []
+    versions = itertools.count(1)
+    for name, shop in shops.items():
+        shop.graph.datasets["clean"] = replace(shop.graph["clean"], writer=Counting(name, counted, versions))
+    ended: dict[str, Any] = {}
+
+    def run(name: str) -> None:
+        ended[name] = shops[name].run(["clean"], at="2026-07-25", parallel=2)
+
+    runs = [threading.Thread(target=run, args=(name,)) for name in shops]
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join(120)
+    assert {name: (summary.state, summary.errors) for name, summary in ended.items()} == {
+        "one": ("ok", []), "two": ("ok", []),
+    }  # fmt: skip
+    assert Counter(day for day, _ in counted) == Counter(days)
+    store = shops["one"].store
+    both = store.runs.latest()[:2]
+    assert max(run.started_at for run in both) < min(run.ended_at for run in both)
+    assert store.receipts.live_slices("clean").keys() == set(days)
+    assert len(store.receipts.history("clean", limit=1000)) == 200
+    assert store.steps.open_steps() == []
+    assert store.leases.held(shops["one"]._now()) == []
 
 
 INTO = """
