@@ -139,6 +139,10 @@ class Graph:
         added = dataset.sessions is not None or (given is not None and given.join is not None)
         return given is not None and dataset.writer is not None and not added
 
+    def follows_images(self, dataset: Dataset) -> bool:
+        """Whether a stream applies its step to rows as they were and as they became, each apart."""
+        return self.reads_changes(dataset) and not getattr(dataset.writer, "by_position", False)
+
     def needs_change_feed(self, name: str) -> bool:
         """Whether a stream follows the changes of a dataset."""
         readers = (self.datasets[other] for other in self._downstream.get(name, ()))

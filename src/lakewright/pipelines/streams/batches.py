@@ -124,10 +124,10 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
     dataset, graph = attempt.dataset, attempt.shop.graph
     streamed = graph.streamed_input(dataset)
     assert streamed is not None
+    if graph.follows_images(dataset):
+        apply_to_images(attempt, streamed, rows)
+        return
     if graph.reads_changes(dataset):
-        if not getattr(dataset.writer, "by_position", False):
-            apply_to_images(attempt, streamed, rows)
-            return
         rows = new_images(rows)
     inputs = [_streamed(attempt, rows) if one is streamed else open_input(attempt, one) for one in dataset.inputs]
     set_aside(attempt, inputs)

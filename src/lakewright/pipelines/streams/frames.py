@@ -89,8 +89,9 @@ def _rows_of(shop: Workshop, dataset: Dataset, name: str) -> DataFrame:
             raise ConfigurationError(
                 f"{dataset.place}: {dataset.name} follows the changes of {name}, whose change feed is off. "
                 "Nothing was read.",
-                hint=f'lakewright sql "ALTER TABLE delta.`{log.path}` SET TBLPROPERTIES '
-                '(delta.enableChangeDataFeed = true)", then run again.',
+                hint="Turn it on in Python, then run again: "
+                f'Project(".").spark().sql("ALTER TABLE delta.`{log.path}` SET TBLPROPERTIES '
+                '(delta.enableChangeDataFeed = true)")',
             )
         reader = reader.option("readChangeFeed", "true")
     frame = reader.load(log.path)

@@ -14,10 +14,11 @@ from lakewright.lake.delta_errors import explain_write_error, first_words
 from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.patterns.error_management.progress_report import told_of_batch
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.streams.batches import do_batch
+from lakewright.pipelines.streams.batches import BatchAttempt, do_batch
 from lakewright.pipelines.streams.frames import stream_frame
 from lakewright.pipelines.streams.joins import progress_of_join
 from lakewright.pipelines.streams.moving import checkpoint_in_force
+from lakewright.pipelines.streams.row_wise import refuse_other_than_row_wise
 from lakewright.pipelines.streams.server_side import is_remote, server_side, told_by_server
 from lakewright.pipelines.streams.skew import Standing, standing_of
 from lakewright.pipelines.workshop import Attempt
@@ -50,6 +51,8 @@ class Query:
     def _start(self, every: timedelta | None) -> StreamingQuery:
         shop, number = self._current.shop, self.generation.number
         frame = stream_frame(shop, self.dataset, self.generation)
+        if shop.graph.follows_images(self.dataset):
+            refuse_other_than_row_wise(BatchAttempt.of(self._current, number, 0))
         batch = _on_server(self._current, number, self.standing) if is_remote(frame) else self._batch
         writer = (
             frame.writeStream.queryName(f"lakewright {self.dataset.name}")
