@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from lakewright.masking import mask
 
 __all__ = [
+    "MAY_PASS",
     "ConfigurationError",
     "DefinitionError",
     "InputError",
@@ -31,6 +32,9 @@ __all__ = [
     "UnknownNameError",
     "did_you_mean",
 ]
+
+MAY_PASS = "no fault of the row, worth another attempt:"
+"""How an error that is raised far away, and comes back as text only, says that it is transient."""
 
 
 class LakewrightError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from lakewright.errors import InputError, LakewrightError, SchemaChangeError, TargetError
+from lakewright.errors import MAY_PASS, InputError, LakewrightError, SchemaChangeError, TargetError
 
 __all__ = [
     "OUTSIDE_SLICE",
@@ -73,6 +73,7 @@ _TRANSIENT = (
     "org.apache.kafka.common.errors.TimeoutException",
     "org.apache.kafka.common.errors.DisconnectException",
     "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
+    MAY_PASS,  # of a tolerant function
     *_LOST_SERVER,
 )
 _GONE_FILE = ("DELTA_FILE_NOT_FOUND", "FILE_NOT_EXIST", "Not all files from version")

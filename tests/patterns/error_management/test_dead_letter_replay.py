@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from tests.patterns.delta import rows
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.lake.delta_errors import is_transient
 from lakewright.patterns.error_management.dead_letter import mark_replayed, split_dead_letters
 from lakewright.patterns.error_management.dead_letter_replay import replay_dead_letters
 from lakewright.patterns.error_management.tolerant_function import tolerant
@@ -90,6 +91,21 @@ def test_a_function_that_raises_or_gives_something_else_fails_one_row(spark: Spa
     found = frame.coalesce(1).select(batched("n").alias("found")).collect()
     assert [row["found"]["value"] for row in found] == [0, 2, 4, 6, 8, 10, None]
     assert found[6]["found"]["error"] == "ValueError: 1 at once"
-    for wrong in ({"function": 3, "returns": "int"}, {"function": int, "returns": " "}):
+
+    # What is no fault of the row fails the work, and is known as transient: by row, and batched.
+    class Busy(Exception):
+        pass
+
+    def asks(number):  # type: ignore[no-untyped-def]
+        raise Busy("come back later")
+
+    for given in (tolerant(asks, returns="int", transient=(Busy,)),
+                  tolerant(asks, returns="int", transient=(Busy,), batched=True)):  # fmt: skip
+        with pytest.raises(Exception, match="worth another attempt: Busy: come back later") as caught:
+            frame.select(given("n")).collect()
+        assert is_transient(caught.value)
+    wrongs = [{"function": 3, "returns": "int"}, {"function": int, "returns": " "}]
+    wrongs += [{"function": int, "returns": "int", "transient": wrong} for wrong in (Busy, ("Busy",), (SystemExit,))]
+    for wrong in wrongs:
         with pytest.raises(ConfigurationError):
             tolerant(**wrong)  # type: ignore[arg-type]

@@ -5,8 +5,11 @@ Problem:
 Guarantee:
     Each row gets the function's value, or the type and message of what it raised; a value that does not fit the
     declared type counts as raised. The function is called once per row and evaluation of the column; a ``batched`` one
-    once per batch, and row by row only within a batch on which it raised.
+    once per batch, and row by row only within a batch on which it raised. A ``ConnectionError``, a ``TimeoutError`` or
+    what ``transient`` names blames no row: it fails the step, which is tried again.
 Consequences:
+    - Libraries have errors of their own for a server that does not answer (``requests.ConnectionError`` is no
+      ``ConnectionError`` of Python): name them in ``transient``, or good rows are set aside while it is away.
     - A function that ends its process (a crash in C code, ``os._exit``) cannot be caught.
     - As a rule of Dead-Letter it judges rows in one pass and is called again where the step uses it: it must be
       deterministic, and what it costs it costs twice.
@@ -18,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import MAY_PASS, ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -35,12 +38,18 @@ class Tolerant:
     function: Callable[..., Any]
     returns: str
     batched: bool = False
+    transient: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise ConfigurationError(f"tolerant: {self.function!r} is no function.")
         if not self.returns.strip():
             raise ConfigurationError("tolerant: 'returns' is empty. Name a type, such as 'INT'.")
+        given: object = self.transient
+        if not isinstance(given, tuple) or not all(isinstance(o, type) and issubclass(o, Exception) for o in given):
+            raise ConfigurationError(
+                f"tolerant: 'transient' should be a tuple of exception classes, such as (MyError,), not {given!r}."
+            )
 
     def __call__(self, *columns: str | Column) -> Column:
         """The column of ``value`` and ``error``; one of both is NULL, or both where the function gives None."""
@@ -72,18 +81,25 @@ class FunctionRule:
         return f"{getattr(self.function.function, '__name__', 'function')}({', '.join(self.columns)})"
 
 
-def tolerant(function: Callable[..., Any], *, returns: str, batched: bool = False) -> Tolerant:
+def tolerant(
+    function: Callable[..., Any],
+    *,
+    returns: str,
+    batched: bool = False,
+    transient: tuple[type[Exception], ...] = (),
+) -> Tolerant:
     """Let a Python function fail row by row.
 
     ``returns`` is the type of its value, as SQL names it. The function gets the values of one row; a ``batched`` one
-    gets arrays of pyarrow, and gives one, or a list.
+    gets arrays of pyarrow, and gives one, or a list. ``transient`` names exceptions that are no fault of the row,
+    beside ``ConnectionError`` and ``TimeoutError``: they fail the step, and it is tried again.
 
     >>> visits = spark.createDataFrame([("7",), ("many",)], "pages string")
     >>> pages = tolerant(int, returns="int")
     >>> visits.select(pages("pages").alias("found")).select("found.value", "found.error").collect()
     [Row(value=7, error=None), Row(value=None, error="ValueError: invalid literal for int() with base 10: 'many'")]
     """
-    return Tolerant(function, returns, batched)
+    return Tolerant(function, returns, batched, transient)
 
 
 def _guarded(given: Tolerant) -> Callable[..., Any]:
@@ -91,11 +107,16 @@ def _guarded(given: Tolerant) -> Callable[..., Any]:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-    function, batched, longest = given.function, given.batched, _LONGEST
+    function, batched, longest, may_pass = given.function, given.batched, _LONGEST, MAY_PASS
+    transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, *given.transient)
     kind = DataType.fromDDL(given.returns)
 
     def told(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"[:longest]
+
+    def passing(error: Exception) -> Exception:
+        # By its words the run knows it again, whatever its class: of the worker's error only text comes back.
+        return ConnectionError(f"{may_pass} {told(error)}")
 
     def by_row(columns: tuple[Any, ...], rows: int) -> tuple[list[Any], list[str | None]]:
         values: list[Any] = []
@@ -110,6 +131,8 @@ def _guarded(given: Tolerant) -> Callable[..., Any]:
                     value = function(*[column[place] for column in plain])
                 values.append(value)
                 errors.append(None)
+            except transient as error:
+                raise passing(error) from error
             except Exception as error:
                 values.append(None)
                 errors.append(told(error))
@@ -141,6 +164,8 @@ def _guarded(given: Tolerant) -> Callable[..., Any]:
             try:
                 value = pa.array(function(*columns), type=arrow)
                 value = value if len(value) == rows else None
+            except transient as error:
+                raise passing(error) from error
             except Exception:
                 value = None
         if value is None:
