@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from lakewright.errors import InputError
@@ -93,6 +95,17 @@ def test_after_a_fix_repaired_rows_are_marked_still_bad_ones_return_and_a_second
     accounts = {one.slice_id: one for one in accounts_of(again.store, "clean")}
     assert [(one.read, one.kept, one.corrected) for one in accounts.values()] == [(2, 2, 1), (2, 2, 1), (2, 1, 1)]
     assert all(one.balanced for one in accounts.values())
+
+    # Two lines of the same bytes share a name and are two rows: both are set aside, and both come back.
+    at = "2026-01-04T10:00:00Z"
+    land(again.folder, "d4.json", [order(None, at, 7), order("o4", at, 5), order(None, at, 7)])
+    ok(again.run(at="2026-01-05"))
+    found = letters(again, slices=("2026-01-04",))
+    assert [row["id"] for row in found] == [found[0]["id"]] * 2
+    edits = Edits(records=(RecordEdit(found[0]["id"], fields={"order_id": "t"}),))
+    summary = again.replay_dead_letters(Selection("clean", slices=("2026-01-04",)), edits, at="2026-01-05")
+    assert (summary.records, summary.corrected, summary.still_open) == (2, 2, 0)
+    assert Counter(amounts(again)) == Counter([*before, ("o4", 5), ("t", 7), ("t", 7)])
 
 
 def corrected_fields(shop, dataset: str, **fields) -> Edits:
