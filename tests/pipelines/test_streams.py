@@ -11,7 +11,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakewright import Merger, Pipeline, Scd2
-from lakewright.errors import ConfigurationError, LeaseHeldError
+from lakewright.errors import ConfigurationError, LeaseHeldError, LimitExceeded
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Counters, Receipt
@@ -127,7 +127,7 @@ def failing():
 
 GUARDED = """
     @visits.dataset(mode="stream", event_time="seen",
-                    guards_in={"raw": [DeadLetter(rules={"has_page": "page IS NOT NULL"}, stop_above=0.6)]})
+                    guards_in={"raw": [DeadLetter(rules={"has_page": "page > ''"}, stop_above=0.6, warn_above_rows=0)]})
     def paged(raw):
         '''Visits of a page; nobody knows when the lost ones were seen.'''
         return raw.selectExpr("id", "page", "CASE WHEN page <> '/lost' THEN at END AS seen")
@@ -175,6 +175,8 @@ def test_a_batch_that_failed_after_its_commit_is_not_added_twice_and_streams_fol
     counters = shop.store.receipts.history("paged")[0].counters
     assert (counters.read, counters.written) == (None, 3)
     assert counters.rejected == {"has_page": 1, "no usable event time": 1}
+    (told,) = shop.store.findings.latest("paged")
+    assert (told.subject, told.message.partition(" (")[0]) == ("dead letters", "2 of 5 rows")
     assert {(row["page"], row["visits"]) for row in rows_of(shop, "pages")} == {("/", 1), ("/b", 1), ("/lost", 1)}
 
     # The table above `pages` loses a row and gains a visit: both reach the stream below it.
@@ -202,6 +204,24 @@ def test_a_batch_that_failed_after_its_commit_is_not_added_twice_and_streams_fol
     ok(shop.run(["seen"], at="2026-01-03"))
     seen = sorted((row["id"], row["visits"]) for row in rows_of(shop, "seen") if row["page"] == "/b")
     assert seen == [("v3", 2), ("v6", 2)]
+
+    # A rule that most records break stops the stream before it writes, at every attempt; mended, it goes on from there.
+    def letters_of_rule():
+        letters = shop.lake.read("_lakewright/dead_letters", system_columns=True)
+        return sorted(row["offset"] for row in letters.where("rule = 'has_page'").collect())
+
+    send(kafka, topic, [visit(5, page=""), visit(6, page=""), visit(7, page=""), visit(8, page="/c")])
+    before = shop.lake.log("paged").latest()
+    for select in (["raw", "paged"], ["paged"]):
+        refused = shop.run(select, at="2026-01-03")
+        assert (refused.exit_code, type(refused.errors[0])) == (3, LimitExceeded)
+        assert "3 of 4 rows (75.0%) broke a rule, more than the limit of 60.0%" in str(refused.errors[0])
+        assert shop.lake.log("paged").latest() == before
+        assert letters_of_rule() == [1, 4, 5, 6]
+    shop = project(visits_project(kafka, topic, GUARDED.replace("page > ''", "page IS NOT NULL")))
+    ok(shop.run(["paged"], at="2026-01-03"))
+    assert ids(shop, "paged") == ["v1", "v3", "v5", "v6", "v7", "v8"]
+    assert letters_of_rule() == [1]
 
 
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")

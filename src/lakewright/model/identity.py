@@ -21,6 +21,8 @@ RESTORE_PART = "restore"
 """The part under which an attempt tells that the table went back before it was merged into."""
 
 _VERSION = 1
+_JUDGED = "judged."
+"""How the part begins under which a micro-batch sets rows aside."""
 
 
 def app_id(dataset: str, slice_id: str, part: str) -> str:
@@ -57,8 +59,10 @@ class Identity:
         same one, by whomever, is skipped.
         """
         if "batch" in self.details:
-            generation = f"generation-{self.details['generation']}"
-            return app_id(self.dataset, generation, self.part), int(str(self.details["batch"]))
+            name = app_id(self.dataset, f"generation-{self.details['generation']}", self.part)
+            place = int(str(self.details["batch"]))
+            # One name for all batches of a generation, since Delta keeps every name: the number rises with both.
+            return name, (place << 32) + self.number if self.part.startswith(_JUDGED) else place
         return self.app_id, self.number
 
     @property
@@ -81,6 +85,14 @@ class Identity:
     def as_part(self, part: str, kind: ReceiptKind | None = None) -> Identity:
         """The same attempt, writing another table."""
         return replace(self, part=part, kind=kind or self.kind)
+
+    def as_judge(self, part: str) -> Identity:
+        """The same attempt, setting rows aside.
+
+        Of a micro-batch its lease's number counts here as well: one that was not published is judged anew by its next
+        attempt, perhaps by other rules, and what was set aside of it then replaces what was before.
+        """
+        return self.as_part(f"{_JUDGED}{part}" if "batch" in self.details else part)
 
     def to_json(self) -> str:
         return json.dumps(

@@ -88,7 +88,7 @@ def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
     guarded = [i for i in inputs if any(side.table == "dead_letters" for _, side in i.side)]
     if not guarded:
         return {}
-    identity = current.identity().as_part("dead_letters")
+    identity = current.identity().as_judge("dead_letters")
     rows: DataFrame | None = None
     for one in guarded:
         for judged, side in one.side:

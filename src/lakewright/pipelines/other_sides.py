@@ -22,7 +22,7 @@ _TABLES = {"late_rows": LATE_ROWS, "repeats": REPEATS}
 def set_others_aside(current: Attempt, inputs: Sequence[InputFrame]) -> None:
     """Runs a job per table that has rows to be kept; then the limit of late rows decides."""
     for part, table in _TABLES.items():
-        identity = current.identity().as_part(part)
+        identity = current.identity().as_judge(part)
         rows: DataFrame | None = None
         for one in inputs:
             for judged, side in one.side:

@@ -3,7 +3,8 @@
 Guarantee:
     A micro-batch is one commit, named by the generation of the checkpoint and the number of the batch. Spark repeats
     the last batch after a crash with the same records; Delta then skips the commit. Rows that guards set aside are
-    committed before it, under the same name; so is the surplus of partitions above their quota (``skew``).
+    committed before it, by each attempt anew until it is published; so is the surplus of partitions above their quota
+    (``skew``), once.
 """
 
 from __future__ import annotations
@@ -84,9 +85,11 @@ def do_batch(current: Attempt, generation: int, rows: DataFrame, batch: int, sta
     attempt = BatchAttempt.of(current, generation, batch + standing.drains, drains=standing.drains)
     lake = attempt.shop.lake
     with lake.lend(rows.sparkSession), _consumed(attempt, rows):
-        if not standing.in_use:
+        if is_delivered(lake, attempt.dataset.name, generation, attempt.batch):
+            pass  # what was set aside of it stays as it was judged then, whatever the rules say now
+        elif not standing.in_use:
             deliver(attempt, rows)
-        elif not is_delivered(lake, attempt.dataset.name, generation, attempt.batch):
+        else:
             with within_quota(attempt, rows) as within:
                 deliver(attempt, within)
     failpoint("batch_done")

@@ -101,7 +101,7 @@ def _set_aside_before(current: Attempt, identity: Identity) -> dict[str, int]:
     """What the guards of the same micro-batch set aside, from the dead letters' own log."""
     if not any(given.guards for given in current.dataset.inputs):
         return {}
-    commit = find_batch(current, identity.as_part("dead_letters"))
+    commit = find_batch(current, identity.as_judge("dead_letters"))
     if commit is None:
         return {}
     by_input = rows_per_rule(current.shop.lake, DEAD_LETTERS, commit.version)
