@@ -17,6 +17,12 @@ ON_TIME = """
     def on_time(raw):
         '''Visits that came in time.'''
         return raw
+
+    @visits.dataset(mode="stream", event_time="at", guards_in={"raw": [
+        LateDataDetector("30 minutes", across="min", late="count")]})
+    def slowest(raw):
+        '''Visits that came in time by the clock of the slowest partition; the others are only counted.'''
+        return raw
 """
 
 
@@ -55,9 +61,23 @@ def test_late_records_of_a_stream_are_captured_and_a_repeated_micro_batch_is_jud
 
     # A rewind takes the watermark back with the rows that moved it.
     shop.rewind("on_time")
-    ok(shop.run(["on_time"], at="2026-01-03"))
+    ok(shop.run(["on_time", "slowest"], at="2026-01-03"))
     assert sorted(row["id"] for row in rows_of(shop, "on_time", "id")) == [f"v{n}" for n in range(1, 8)]
     assert shop.lake.read("_lakewright/late_rows", system_columns=True).count() == 0
+
+    # The first partition is at 10:07, the second at 09:36: the one watermark is 09:37, the other 09:06.
+    send(kafka, topic, [visit(8, at(30)), visit(9, at(5))])
+    send(kafka, topic, [visit(10, at(90))], partition=1)
+    ok(shop.run(["raw", "on_time", "slowest"], at="2026-01-03"))
+    late = shop.lake.read("_lakewright/late_rows", system_columns=True).orderBy("offset").collect()
+    assert [(row["dataset"], f"{row['event_time']:%H:%M}") for row in late] == [
+        ("on_time", "09:30"), ("on_time", "09:05"),
+    ]  # fmt: skip
+    taken = sorted(row["id"] for row in rows_of(shop, "slowest", "id"))
+    assert taken == sorted(f"v{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 10))
+    newest = shop.store.receipts.history("slowest")[0].counters
+    assert (newest.read, newest.held, newest.written, newest.held_by_source) == (3, 1, 2, {topic: 1})
+    assert all(account.balanced for account in accounts_of(shop.store, "slowest"))
 
 
 ARRIVALS = """
