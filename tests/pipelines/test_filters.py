@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,8 @@ from tests.pipelines.streaming import send, visit, visits_project
 
 FILTERED = """
     rows="preserve",
-    guards_in={"orders": [FilterInterceptor(
+    guards_in={"orders": [DeadLetter(rules={"has_customer": "customer IS NOT NULL"}, warn_above_rows=0),
+                          FilterInterceptor(
                               filters={"has_id": "order_id IS NOT NULL", "worth_it": "amount > {least}"},
                               overlaps=True, warn_above=0.5, stop_above={"has_id": 0.6}),
                           WindowedDeduplicator(keys=["order_id"])]},
@@ -38,6 +40,7 @@ def day(number: int, *amounts: int) -> list[dict[str, object]]:
 def test_a_release_that_breaks_a_filter_is_named_and_a_repeat_replaces_its_figures(project, failing):
     shop = project(filtered_project())
     first = [*day(1, 5, 7, 9, 0), order(None, "2026-01-01T11:00:00Z", 0), *day(1, 5)]
+    first += [order("lost", "2026-01-01T12:00:00Z", 5, customer=None)]
     land(shop.folder, "1.json", first)
     ok(shop.run(["orders"], at="2026-01-02"))
     failing("published")  # the commit is there, the receipt is not: its figures come from the commit
@@ -45,18 +48,23 @@ def test_a_release_that_breaks_a_filter_is_named_and_a_repeat_replaces_its_figur
     ok(shop.run(at="2026-01-02"))
 
     account = accounts_of(shop.store, "clean")[0]
-    assert (account.read, account.kept, account.duplicates) == (6, 3, 1)
+    assert (account.read, account.kept, account.duplicates) == (7, 3, 1)
+    assert account.rejected == {"has_customer": 1}
     assert account.filtered == {"has_id": 1, "worth_it": 1}
     assert account.balanced
     before = filter_history(shop.store, "clean")[0]
     assert before.filtered.judged == 6
     assert before.filtered.breaks == {"has_id": 1, "worth_it": 2}
-    assert not shop.store.findings.latest("clean")
+    # What people are told of a step does not depend on whether it lived to say it.
+    (told,) = shop.store.findings.latest("clean")
+    assert (told.subject, told.slice_id) == ("dead letters", "2026-01-01")
+    assert told.message.startswith("1 of 7 rows (14.3%) of slice 2026-01-01 are dead letters (has_customer 1)")
 
     # A release sets the limit too high: the report names the filter, and what it removed before.
     shop = project(filtered_project(least=8))
     ok(shop.run(["clean"], at="2026-01-02", again=True))
-    told = shop.store.findings.latest("clean")[0]
+    dead, told = shop.store.findings.latest("clean")[:2]
+    assert (dead.subject, dead.slice_id) == ("dead letters", "2026-01-01")
     assert (told.subject, told.severity, told.slice_id) == ("filter", "warning", "2026-01-01")
     assert "'worth_it' removed 66.7% of 6 rows in slice 2026-01-01 (16.7% before), more than 50.0%" in told.message
     (now,) = filter_history(shop.store, "clean")
@@ -118,6 +126,9 @@ def test_each_window_of_a_stream_has_its_own_counts_and_a_repeated_batch_adds_no
     assert [one.filtered.removed["has_page"] for one in filter_history(shop.store, "paged")] == [2, 1]
     assert "'has_page' removed 100.0% of 2 rows" in shop.store.findings.latest("paged")[0].message
 
+    windows = filter_history(shop.store, "paged", window=timedelta(milliseconds=1))
+    assert [(one.filtered.judged, one.filtered.removed["has_page"]) for one in windows] == [(2, 2), (3, 1)]
+    assert windows[1].end <= windows[0].start
     typed = ["filters", "paged", "--window", "100000 days", "--json", "--project", str(shop.folder)]
     shown = json.loads(CliRunner().invoke(app, typed).stdout)
     assert [(one["judged"], one["removed"]) for one in shown["windows"]] == [(5, {"has_page": 3})]

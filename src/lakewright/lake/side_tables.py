@@ -121,8 +121,7 @@ def write_side_rows(
 ) -> Commit | None:
     """Runs a job that replaces the side rows of this dataset and slice (``of_input``: only those of one input).
 
-    What the same attempt, or the same micro-batch, had committed before stays, and is returned; None where a newer
-    attempt was first.
+    What the same attempt had committed before stays, and is returned; None where a newer attempt was first.
     """
     target = lake.open(table, identity)
     where = f"dataset = '{identity.dataset}' AND slice = '{identity.slice_id}'"
