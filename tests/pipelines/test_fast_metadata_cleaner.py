@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from lakewright.connectors.postgres_part_tables import PostgresParts
-from lakewright.errors import ConfigurationError, TargetError
+from lakewright.errors import ConfigurationError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
 from lakewright.patterns.idempotency.fast_metadata_cleaner import freeze_parts
@@ -62,6 +62,20 @@ def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database)
     shop.rebuild_store()
     assert shop.store.receipts.live_slices("daily").keys() == live
     assert not ok(shop.run(at="2026-01-03")).outcomes
+
+    # The step gains a column: all parts have it before the data comes, and those that are not made again read NULL.
+    assert "sum(amount) AS amount" in declared
+    gained = declared.replace("sum(amount) AS amount", "max(amount) AS most, sum(amount) AS amount")
+    gained = gained.replace("Pipeline, PostgresTable", "Pipeline, PostgresParts")
+    shop = project({"pipelines/shop.py": gained})
+    ok(shop.run(["daily"], at="2026-01-03", again=True, slices=["2026-01-02"]))
+    assert database.rows("SELECT day::text, amount::int, most FROM daily ORDER BY 1") == [
+        ("2026-01-01", 6, None), ("2026-01-02", 2, 2),
+    ]  # fmt: skip
+    shop = project({"pipelines/shop.py": gained.replace("max(amount) AS most, ", "")})
+    lost = shop.run(["daily"], at="2026-01-03", again=True, slices=["2026-01-02"]).errors[0]
+    assert isinstance(lost, SchemaChangeError)
+    shop = project({"pipelines/shop.py": gained})
 
     frozen = freeze_parts(database.connection, into.parts, before=date(2026, 1, 3))
     assert tables() == list(frozen) == ["daily_frozen_20260101_20260103"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["CsvFilling", "FrameFilling"]
+__all__ = ["CsvFilling", "FrameFilling", "column_types"]
 
 _CHUNK = 1 << 20
 

@@ -8,7 +8,8 @@ Consequences:
     - The slice is the part: the dataset's slices are days, weeks or months, as ``every`` says. A week is one of ISO,
       from Monday to Sunday, also over New Year.
     - A slice that was frozen (``freeze_parts``) is refused.
-    - A new column is added to all parts first, by ``add_column_to_parts``.
+    - A column that the step has gained is added to all parts, frozen ones too, before the data: the others read NULL.
+      One that it has lost is refused.
 """
 
 from __future__ import annotations
@@ -93,9 +94,10 @@ class OpenedParts(OpenedRelation[PostgresParts]):
 
         from lakewright.connectors.postgres_connection import connect, connection_arguments
         from lakewright.connectors.postgres_errors import explain_database_error
-        from lakewright.connectors.postgres_filling import FrameFilling
+        from lakewright.connectors.postgres_filling import FrameFilling, column_types
         from lakewright.connectors.postgres_ledger import Ledger
         from lakewright.connectors.postgres_part_load import load_part
+        from lakewright.connectors.postgres_parts import add_gained_columns
         from lakewright.failpoints import failpoint
 
         slice_ = self._slice()
@@ -107,6 +109,7 @@ class OpenedParts(OpenedRelation[PostgresParts]):
                     ledger.create(session)
                     if not ledger.take(session, self._identity):
                         return None
+                    columns = add_gained_columns(session, self._relation, column_types(frame.schema, self._what))
 
                 def finish(rows: int) -> None:
                     touched = {slice_.value: Change(rows, None)}
@@ -124,7 +127,7 @@ class OpenedParts(OpenedRelation[PostgresParts]):
                 load_part(
                     session,
                     self._destination.parts,
-                    FrameFilling(frame, self._identity.app_id, self._identity.number, self._what),
+                    FrameFilling(frame.select(*columns), self._identity.app_id, self._identity.number, self._what),
                     day=slice_.interval.start.date(),
                     whole=True,
                     part=Part(self._destination.every, slice_.interval.start.date(), slice_.interval.end.date()),

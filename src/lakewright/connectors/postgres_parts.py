@@ -20,8 +20,9 @@ from lakewright.errors import ConfigurationError, LimitExceeded, SchemaChangeErr
 from lakewright.model.parts import Part
 
 __all__ = [
-    "KnownPart", "add_part_column", "attach", "begin_parts", "clean_by_drop", "create_part", "fold_parts",
-    "known_parts", "lock_view", "note_loaded", "refuse_frozen", "refuse_no_metadata", "refuse_other_columns", "swap_in",
+    "KnownPart", "add_gained_columns", "add_part_column", "attach", "begin_parts", "clean_by_drop", "create_part",
+    "fold_parts", "known_parts", "lock_view", "note_loaded", "refuse_frozen", "refuse_no_metadata",
+    "refuse_other_columns", "swap_in",
 ]  # fmt: skip
 
 
@@ -136,6 +137,22 @@ def add_part_column(session: Session, view: TableName, name: str, kind: str) -> 
         ask(session, f"ALTER TABLE {part.table.sql} ADD COLUMN IF NOT EXISTS {quoted(name)} {kind}")
     attach(session, view)
     return len(parts)
+
+
+def add_gained_columns(session: Session, view: TableName, types: Mapping[str, str]) -> list[str]:
+    """Add what the parts do not have yet, as nullable; tells the columns in the order in which the parts have them.
+
+    Where a column is lost nothing is added: the load refuses that.
+    """
+    begin_parts(session, view)
+    parts = known_parts(session, view)
+    stored = list(stored_columns(session, parts[-1].table) or {}) if parts else []
+    if not stored or any(name not in types for name in stored):
+        return list(types)
+    gained = [name for name in types if name not in stored]
+    for name in gained:
+        add_part_column(session, view, name, types[name])
+    return [*stored, *gained]
 
 
 def fold_parts(session: Session, view: TableName, parts: Sequence[KnownPart]) -> TableName:

@@ -40,7 +40,7 @@ def path(lake_folder: Path) -> str:
 
 
 def failing(spark: SparkSession) -> DataFrame:
-    """Two tasks: the first one succeeds, the second one fails once the first has had time to write its file."""
+    """Two tasks: the first one succeeds, the second one fails, and none waits for the other."""
 
     def half(visit: int) -> int:
         if visit == 1:
