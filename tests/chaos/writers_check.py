@@ -58,7 +58,7 @@ def check_everything(project: Project, places: Places, truth: Truth, *, publishe
     """All targets, the dead letters, the accounts, and what no kill may leave behind; how many rows were compared."""
     check_store(project)
     rows = check_postgres(places, truth) + _check_lake(project, truth) + _check_topics(places, truth)
-    rows += _check_loads(project, published)
+    rows += _check_loads(project, published) + _check_exports(project, truth)
     for name in ("changes", "days", "event_days"):
         accounts = accounts_of(project.store, name, is_source=name == "changes")
         assert [one for one in accounts if one.balanced is False] == []
@@ -118,3 +118,9 @@ def _check_loads(project: Project, published: int) -> int:
         before = len(rows)
     assert before >= published, f"{published} was published, and the newest manifest shows {before}"
     return before
+
+
+def _check_exports(project: Project, truth: Truth) -> int:
+    """The newest manifest of the pipeline's own files shows the version that belongs to what was delivered."""
+    frame = read_latest_load(project.spark(), str(project.folder / "exports"), schema="day date, n long, ids long")
+    return compare("exported", ((str(r["day"]), r["n"], r["ids"]) for r in frame.collect()), truth.totals(truth.days()))

@@ -21,9 +21,9 @@ DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 PIPELINE = """
     from pyspark.sql import functions as F
 
-    from lakewright import (DataOverwrite, DeadLetter, JsonFiles, KafkaMessages, KafkaTopic, KeyedIdempotency, Merger,
-                            Pipeline, PostgresParts, PostgresProxy, PostgresTable, PostgresVersions, Scd2,
-                            StatefulMerger)
+    from lakewright import (DataOverwrite, DeadLetter, FileProxy, JsonFiles, KafkaMessages, KafkaTopic,
+                            KeyedIdempotency, Merger, Pipeline, PostgresParts, PostgresProxy, PostgresTable,
+                            PostgresVersions, Scd2, StatefulMerger)
 
     every = Pipeline("every", start="2026-01-01")
     every.source("changes", JsonFiles("landing/changes"), schema="id int, seq int, gone boolean, at timestamp",
@@ -101,6 +101,12 @@ PIPELINE = """
     @every.dataset(into=PostgresVersions("db", "pg_versions"))
     def pg_versions(event_days):
         return totals(event_days)
+
+    # In files.
+
+    @every.dataset(into=FileProxy("exports"))
+    def exported(days):
+        return totals(days)
 
     # In topics.
 

@@ -1,4 +1,4 @@
-"""kill -9 of the real command between any two commits of each writer that goes outside the lake, and of what goes back.
+"""kill -9 of the real command between any two commits of each writer that goes outside the lake, and of what merges.
 
 The commands share the Spark Connect server of the test run: what dies is their process, at a cost of seconds instead of
 a cold JVM each. The kills of processes with their own JVM are in `test_kills`, and in `make chaos` for all writers.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 
-from lakewright.patterns.idempotency.proxy import publish_load, read_manifest
+from lakewright.patterns.idempotency.proxy import publish_load, read_latest_load, read_manifest
 from tests.connectors.test_postgres_table import Database
 from tests.pipelines.shop import land, ok, order, rows_of
 from tests.pipelines.topics import committed
 from tests.processes import LAKEWRIGHT, killed
 
 PIPELINE = """
-    from lakewright import JsonFiles, KafkaMessages, Pipeline, PostgresParts, PostgresProxy, StatefulMerger, Whole
+    from lakewright import (FileProxy, JsonFiles, KafkaMessages, Merger, Pipeline, PostgresParts, PostgresProxy,
+                            PostgresTable, PostgresVersions, StatefulMerger, Whole)
 
     shop = Pipeline("shop", start="2026-01-01")
     shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
@@ -33,24 +34,56 @@ PIPELINE = """
     def told(orders):
         return orders.select("order_id", "at")
 
+    @shop.dataset(inputs={"orders": Whole()}, into=PostgresVersions("db", "numbered"))
+    def numbered(orders):
+        return orders.select("order_id")
+
+    @shop.dataset(inputs={"orders": Whole()}, into=FileProxy("exports"))
+    def exported(orders):
+        return orders.select("order_id")
+
+    @shop.dataset(writer=Merger(keys=["order_id"]), into=PostgresTable("db", "merged"))
+    def merged(orders):
+        return orders.select("order_id", "amount")
+
+    @shop.dataset(writer=StatefulMerger(keys=["order_id"]), into=PostgresTable("db", "rebuilt"))
+    def rebuilt(orders):
+        return orders.select("order_id", "amount")
+
     @shop.dataset(writer=StatefulMerger(keys=["order_id"]))
     def exact(orders):
         return orders.select("order_id", "amount")
+
+    @shop.dataset(writer=Merger(keys=["order_id"]))
+    def current(orders):
+        return orders.select("order_id", "amount")
+
+    @shop.dataset(mode="stream", writer=Merger(keys=["order_id"]))
+    def followed(current):
+        return current
 """
-# What is killed, where, and whether the rows are there although nobody knows of it. The second `committed.main` of a
-# topic is that of the rows: the first is the fence of the predecessor that died.
+# What is killed, where, and whether the rows are there although nobody knows of it. The second `kafka.recorded` and
+# `committed.main` of a topic are those of the rows: the first is the fence of the predecessor that died.
 KILLS = [
     ("by_day", "staged", False),
     ("by_day", "committed.main", True),
     ("shown", "loaded", False),
     ("shown", "committed.main", True),
     ("told", "kafka.sent", False),
+    ("told", "kafka.recorded:2", False),
     ("told", "committed.main:2", True),
+    ("numbered", "loaded", False),
+    ("exported", "committed.main", True),
+    ("merged", "staged", False),
+    ("rebuilt", "committed.main", True),
     ("exact", "published", True),
+    ("current", "before_receipt", True),
+    ("followed", "before_receipt", True),
 ]
+IN_THE_LAKE = ("exact", "current", "followed")
 
 
-def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kafka, connect_url, monkeypatch):
+def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kafka, connect_url, spark, monkeypatch):
     monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
     database, topic = Database(postgres.database()), kafka.topic(partitions=1)
     connections = f'[connections.db]\nurl = "{database.connection.url}"\npassword = "secret://env/PG_TEST_PASSWORD"\n'
@@ -64,8 +97,10 @@ def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kaf
         """Whether a reader sees rows of the dataset."""
         if name == "told":
             return bool(committed(kafka, topic))
-        if name == "exact":
-            return shop.lake.log("exact").exists() and bool(rows_of(shop, "exact"))
+        if name == "exported":
+            return (shop.folder / "exports" / "manifests").is_dir()
+        if name in IN_THE_LAKE:
+            return shop.lake.log(name).exists() and bool(rows_of(shop, name))
         return database.rows(f"SELECT to_regclass('{name}') IS NOT NULL") == [(True,)] and bool(
             database.rows(f"SELECT 1 FROM {name}")
         )
@@ -82,7 +117,14 @@ def test_a_kill_at_each_commit_outside_the_lake_is_mended(project, postgres, kaf
     assert sorted(database.rows("SELECT order_id FROM shown")) == [("a",), ("b",)]
     assert database.rows("SELECT tablename FROM pg_tables WHERE starts_with(tablename, 'shown_')") == [("shown_1",)]
     assert [(one.slice_id, one.key) for one in committed(kafka, topic)] == [("2026-01-01", "a"), ("2026-01-02", "b")]
-    assert [tuple(row) for row in rows_of(shop, "exact")] == [("a", 5), ("b", 2)]
+    assert sorted(database.rows("SELECT order_id FROM numbered")) == [("a",), ("b",)]
+    exports = read_latest_load(spark, str(shop.folder / "exports"), schema="order_id string")
+    assert sorted(row["order_id"] for row in exports.collect()) == ["a", "b"]
+    assert read_manifest(str(shop.folder / "exports")).number == 1
+    for name in ("merged", "rebuilt"):
+        assert sorted(database.rows(f"SELECT order_id, amount FROM {name}")) == [("a", 5), ("b", 2)]
+    for name in IN_THE_LAKE:
+        assert [tuple(row) for row in rows_of(shop, name, "order_id", "amount")] == [("a", 5), ("b", 2)]
     assert database.rows("SELECT tablename FROM pg_tables WHERE tablename ~ '^_lw_(stage|new)'") == []
     assert shop.store.steps.open_steps() == []
     assert shop.store.leases.held(shop._now()) == []
