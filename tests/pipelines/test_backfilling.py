@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from types import SimpleNamespace
 
+from typer.testing import CliRunner
+
 from lakewright import JsonFiles, Merger, Pinned, Pipeline
+from lakewright.cli.main import app
 from lakewright.model.slices import Slice
 from lakewright.pipelines.backfilling import backfill_cautions, effect_of
 from lakewright.pipelines.states import DatasetPlan, SliceState
@@ -14,8 +17,9 @@ from tests.pipelines.lab import LOOKED_AT, lab
 from tests.pipelines.shop import land, ok, order
 
 PIPELINE = """
-    from lakewright import (DataOverwrite, JsonFiles, KafkaMessages, Latest, Merger, Pipeline, Pinned, PostgresTable,
-                            PostgresVersions, StatefulMerger)
+    from lakewright import (DataOverwrite, FileProxy, JsonFiles, KafkaMessages, KafkaTopic, Latest, Merger, Pipeline,
+                            Pinned, PostgresParts, PostgresProxy, PostgresTable, PostgresVersions, StatefulMerger,
+                            Whole)
 
     shop = Pipeline("shop", start="2026-01-01")
     shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
@@ -37,6 +41,20 @@ PIPELINE = """
     @shop.dataset(event_time="at", into=KafkaMessages("broker", "alerts", key="order_id"))
     def alerts(orders):
         return orders
+
+    @shop.dataset(event_time="at", into=PostgresParts("db", "parts"))
+    def parts(orders):
+        return orders
+
+    for name, into in {"numbered": PostgresVersions("db", "numbered"), "shown": PostgresProxy("db", "shown"),
+                       "exported": FileProxy("exports")}.items():
+        shop.add(lambda orders: orders, name=name, inputs={"orders": Whole()}, into=into)
+
+    shop.source("visits", KafkaTopic("broker", "visits"), schema="at timestamp", event_time="at", mode="stream")
+
+    @shop.dataset(mode="stream", event_time="at")
+    def seen(visits):
+        return visits
 """
 
 
@@ -45,7 +63,8 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
     found = {name: effect_of(dataset) for name, dataset in shop.graph.datasets.items()}
     assert found == {
         "orders": "take again", "rates": "take again", "rated": "overwrite", "customers": "merge",
-        "restored": "restore", "alerts": "send again",
+        "restored": "restore", "alerts": "send again", "parts": "overwrite", "numbered": "new version",
+        "shown": "new version", "exported": "new version", "visits": "rewind", "seen": "rewind",
     }  # fmt: skip
     land(shop.folder, "o.json", [order("a", "2026-01-01T10:00:00Z")])
     land(shop.folder, "r1.json", [{"customer": 1, "rate": 2}], folder="rates")
@@ -64,6 +83,10 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
     ok(shop.run(["rates"], at="2026-01-02"))
     (told,) = cautions()
     assert told.startswith("rated 2026-01-01: rates is read as it is now (Latest()) and has changed since")
+    typed = ["backfill", "--from", "2026-01-01", "--to", "2026-01-02", "--select", "rated", "--dry-run"]
+    shown = CliRunner().invoke(app, [*typed, "--project", str(shop.folder)])
+    assert shown.exit_code == 0, shown.output
+    assert "rates is read as it is now" in " ".join(shown.output.split())
 
     changed = PIPELINE.replace('"order_id", "at", "rate"', '"order_id", "at", "rate", "amount"')
     edited = project({"pipelines/shop.py": changed})
