@@ -6,23 +6,17 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lakewright import DataOverwrite, JsonFiles, Merger, Pipeline, Previous, Repair, Revisit, SingleRunner
-from lakewright.errors import DefinitionError, LeaseHeldError, StoreError, TargetError
+from lakewright.errors import DefinitionError, StoreError, TargetError
 from lakewright.model.runs import Run
-from lakewright.model.slices import event_slice
 from lakewright.model.times import Interval, cells_between, parse_time
-from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import refuse_lost_history
-from lakewright.pipelines.progress import Outcome
 from lakewright.pipelines.project import Project
-from lakewright.pipelines.runner import Runner
-from lakewright.pipelines.states import SliceState, Wish
 from lakewright.store import Store, open_store
 from lakewright.store.owners import Owner
 from tests.pipelines.lab import LOOKED_AT, Lab, lab
@@ -128,38 +122,6 @@ def test_the_look_back_comes_before_beside_or_after_the_newest_slice(store: Stor
         stats(late=Revisit("2 days"), event_time=None)
 
 
-@pytest.mark.shows("03.static-late-data-integrator", 3, 5)
-def test_a_later_turn_begins_when_the_one_before_it_has_succeeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = Graph(stats().datasets)
-    shop: Any = SimpleNamespace(run=Run("r", "shop", LOOKED_AT), graph=graph, sample=None)
-    lock, begun, ended = threading.Lock(), list[str](), list[str]()
-
-    def turns(failing: str = "") -> tuple[list[str], str]:
-        def make(self: Runner, dataset: Dataset, state: SliceState) -> Outcome:
-            with lock:
-                assert {one for one in begun if one not in ended} <= {"2024-12-29", "2024-12-30"}
-                begun.append(state.slice.id)
-            error = ValueError("broken") if state.slice.id == failing else None
-            with lock:
-                ended.append(state.slice.id)
-            return Outcome(dataset.name, state.slice.id, "ok" if error is None else "failed", "", 0.0, error=error)
-
-        begun.clear()
-        ended.clear()
-        monkeypatch.setattr(Runner, "_make", make)
-        summary = Runner(shop, Any).run(["daily"], Wish(LOOKED_AT))  # type: ignore[arg-type]
-        return begun, summary.state
-
-    states = [(0, "2024-12-29"), (0, "2024-12-30"), (1, "2024-12-31")]
-    queue = [SliceState(event_slice(cell), "late", "", turn=turn) for turn, cell in states]
-    monkeypatch.setattr(Runner, "_decide", lambda *_: list(queue))
-    made, state = turns()
-    assert (sorted(made[:2]), made[2:], state) == (["2024-12-29", "2024-12-30"], ["2024-12-31"], "ok")
-    # One of the look-back fails: the newest slice is not made of a history that is not valid.
-    made, state = turns(failing="2024-12-30")
-    assert (sorted(made), state) == (["2024-12-29", "2024-12-30"], "failed")
-
-
 @pytest.mark.shows("03.dynamic-late-data-integrator", 5, 7)
 def test_rows_that_come_while_a_slice_is_made_again_are_selected_next_time_and_a_chain_goes_on(store: Store) -> None:
     options: dict[str, Any] = {"inputs": {"chained": Previous(schema="at timestamp")}, "late": Repair(within="30 days")}
@@ -210,11 +172,9 @@ def both_policies() -> dict[str, str]:
     """The silver dataset repairs what is late, the gold one has a look-back of sixty days."""
     (name, text) = next(iter(orders_project('rows="preserve", late=Repair()').items()))
     look_back = 'late=Revisit("60 days", placement="after", only_late=True)'
-    return {
-        name: text.replace("Repair, Scd2", "Repair, Revisit, Scd2").replace(
-            'rows="reduce"', f'rows="reduce", {look_back}'
-        )
-    }
+    text = text.replace("Repair, Scd2", "ConcurrentRunner, Repair, Revisit, Scd2")
+    text = text.replace('start="2026-01-01")', 'start="2026-01-01", runs=ConcurrentRunner(limit=4))')
+    return {name: text.replace('rows="reduce"', f'rows="reduce", {look_back}')}
 
 
 def four_days(shop) -> None:
@@ -251,15 +211,14 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
     shop.store.leases.register(dead, timedelta(seconds=-1), shop._now())
     shop.store.begin_step("clean", "2026-01-01", lease="2026-01-01", owner_id="dead", run_id="died", attempt=1,
                           reason="late", outputs=["clean"], now=shop._now(), rewrites=True)  # fmt: skip
-    # Four runs at once: each late slice is made by one of them.
+    # Four runs at once: each late slice is made by one of them, and the others take its work as done.
     done: list[Any] = []
+    together = threading.Barrier(4)
 
     def run() -> None:
         with Project(shop.folder, spark=spark) as one:
-            try:
-                done.append(one.run(at="2026-02-11", wait_seconds=120))
-            except LeaseHeldError as error:
-                done.append(error)
+            together.wait(60)
+            done.append(one.run(at="2026-02-11"))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
@@ -268,7 +227,9 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
         thread.join()
     late = [(name, day) for name in ("clean", "daily") for day in ("2026-01-01", "2026-02-08")]
     assert len(done) == 4
-    assert sorted(one for summary in done for one in made(ok(summary))) == sorted(late)
+    outcomes = [outcome for summary in done for outcome in ok(summary).outcomes]
+    assert sorted((one.dataset, one.slice_id) for one in outcomes if one.state == "ok") == sorted(late)
+    assert any(one.state == "recovered" for one in outcomes), "nobody contested a claim"
     assert shop.store.leases.held(shop._now()) == []
 
     # Only those days were read and written; the others are, byte for byte, what they were.
@@ -276,7 +237,8 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
         after = files_of(shop, name)
         assert all(after[day] == before[name][day] for day in DAYS if (name, day) not in late)
         assert all(after[day] > before[name][day] for day in DAYS if (name, day) in late)
-        new = [one for one in shop.store.receipts.history(name) if one.kind == "data"][:2]
+        *new, _, _, _, _ = [one for one in shop.store.receipts.history(name) if one.kind == "data"]
+        assert len(new) == 2
         assert {cell for one in new for cell in one.touched} == {"2026-01-01", "2026-02-08"}
     fresh = project(both_policies(), folder="from_scratch")
     for file in (shop.folder / "landing" / "orders").iterdir():
@@ -284,6 +246,48 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
     ok(fresh.run(at="2026-02-11"))
     assert rows_of(fresh, "daily") == rows_of(shop, "daily")
     assert not ok(shop.run(at="2026-02-11")).outcomes
+
+
+LOOKS_BACK = """
+    from pathlib import Path
+
+    from lakewright import JsonFiles, Pipeline, Revisit
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at", rows="preserve", late=Revisit("2 days"))
+    def clean(orders):
+        amount = "IF(amount < 0, raise_error('broken'), amount)" if Path("FOLDER/broken").exists() else "amount"
+        return orders.selectExpr("order_id", "at", "customer", f"{amount} AS amount")
+"""
+
+
+@pytest.mark.shows("03.static-late-data-integrator", 3, 5)
+def test_the_newest_slice_waits_for_its_look_back_and_a_date_that_failed_is_made_alone(project, tmp_path):
+    shop = project({"pipelines/shop.py": LOOKS_BACK.replace("FOLDER", str(tmp_path))})
+    amounts = {"2026-02-08": 1, "2026-02-09": 2, "2026-02-10": -3}
+    land(shop.folder, "d1.json", [order(day, f"{day}T10:00:00Z", amount) for day, amount in amounts.items()])
+    ok(shop.run(at="2026-02-11"))
+    land(shop.folder, "d2.json", [order("2026-02-11", "2026-02-11T10:00:00Z")])
+
+    # One of the look-back fails: the newest slice is not made of a history that is not valid.
+    (tmp_path / "broken").touch()
+    failed = shop.run(at="2026-02-12")
+    assert failed.state == "failed"
+    states = {outcome.slice_id: outcome.state for outcome in failed.outcomes if outcome.dataset == "clean"}
+    assert (states["2026-02-09"], states["2026-02-10"]) == ("ok", "failed")
+    assert states.get("2026-02-11") != "ok"
+    assert "2026-02-11" not in shop.store.receipts.live_slices("clean")
+
+    # The next run makes that one, and then the one that waited for it.
+    (tmp_path / "broken").unlink()
+    again = ok(shop.run(at="2026-02-12"))
+    assert made(again) == {("clean", "2026-02-10"), ("clean", "2026-02-11")}
+    versions = [shop.store.receipts.live("clean", day).version for day in ("2026-02-09", "2026-02-10", "2026-02-11")]
+    assert versions == sorted(versions)
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == [*amounts, "2026-02-11"]
 
 
 @pytest.mark.shows("03.dynamic-late-data-integrator", 8)
