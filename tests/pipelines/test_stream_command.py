@@ -86,9 +86,11 @@ def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_he
     assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
     assert ids(shop, "once") == first  # the page was seen before the kill
 
-    # Shown and rewound by the real commands, one of them killed half-way.
-    shown = {one["dataset"]: one for one in typed(shop, connect_url, "stream", "show")["streams"]}["raw"]
-    assert (shown["generation"], shown["running"], shown["behind"]) == (1, None, 0)
+    # Shown and rewound by the real commands, one of them killed half-way; without the second stream, which could not
+    # take back what it has added.
+    shop = project({**visits_project(kafka, topic), "lakewright.toml": files["lakewright.toml"]})
+    [shown] = typed(shop, connect_url, "stream", "show")["streams"]
+    assert (shown["dataset"], shown["generation"], shown["running"], shown["behind"]) == ("raw", 1, None, 0)
     assert json.loads(shown["progress"]["offsets"]) == {topic: {"0": 3, "1": 1}}
     assert shown["progress"]["rows_per_second"] > 0
     rewind = ("stream", "rewind", "raw", "--by", "1 hour", "--yes")
