@@ -50,7 +50,7 @@ TARGET_KEYS = {
     "upstream": "Another target, from whose lake everything is read that this one has not made itself. See below.",
     "logstore": "The Delta log store class of an object store on which several drivers write.",
     "fast_start": "Run local Spark for short work: quick to begin and on thousands of rows, slower on millions (no "
-    "generated code, no adaptive planning, one compiler).",
+    "generated code, no adaptive planning, one compiler, few tasks).",
     "compute": "Other Sparks by name, for the steps that ask for one: `[targets.NAME.compute.COMPUTE]`. See below.",
     "connections": "Connections that replace those of the project of the same name, each as a whole.",
 }
