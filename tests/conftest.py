@@ -76,6 +76,8 @@ THRIFTY = {
     # The processes that tests start do as they do for everybody.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
+    # What depends on the order of rows, or on their being in one place, is to be seen on small frames too.
+    "spark.sql.leafNodeDefaultParallelism": "2",
     # Delta remembers every table of the last hour, with its state: those of the tests before fill the heap.
     "spark.databricks.delta.delta.log.cacheSize": "200",
 }
