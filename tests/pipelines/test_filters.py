@@ -43,7 +43,7 @@ def test_a_release_that_breaks_a_filter_is_named_and_a_repeat_replaces_its_figur
     first += [order("lost", "2026-01-01T12:00:00Z", 5, customer=None)]
     land(shop.folder, "1.json", first)
     ok(shop.run(["orders"], at="2026-01-02"))
-    failing("published")  # the commit is there, the receipt is not: its figures come from the commit
+    failing("published")  # the commit is there, the receipt is not: the slice is made again, and counted once
     assert shop.run(["clean"], at="2026-01-02").state == "failed"
     ok(shop.run(at="2026-01-02"))
 
@@ -55,7 +55,6 @@ def test_a_release_that_breaks_a_filter_is_named_and_a_repeat_replaces_its_figur
     before = filter_history(shop.store, "clean")[0]
     assert before.filtered.judged == 6
     assert before.filtered.breaks == {"has_id": 1, "worth_it": 2}
-    # What people are told of a step does not depend on whether it lived to say it.
     (told,) = shop.store.findings.latest("clean")
     assert (told.subject, told.slice_id) == ("dead letters", "2026-01-01")
     assert told.message.startswith("1 of 7 rows (14.3%) of slice 2026-01-01 are dead letters (has_customer 1)")
