@@ -64,6 +64,8 @@ group.initial.rebalance.delay.ms=0
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
+# What a compacted topic may drop goes while one looks, not some 15 s later.
+log.cleaner.backoff.ms=1000
 # A killed broker may come back when its session has run out: 6 s instead of 14 s.
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=1000
