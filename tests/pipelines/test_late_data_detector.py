@@ -80,6 +80,52 @@ def test_late_records_of_a_stream_are_captured_and_a_repeated_micro_batch_is_jud
     assert all(account.balanced for account in accounts_of(shop.store, "slowest"))
 
 
+BY_SOURCE = """
+    from lakewright import LateDataDetector
+
+    def on_time(raw):
+        return raw
+
+    def judged(name, across, over_sources):
+        by_levels = LateDataDetector("0 minutes", source="page", across=across, over_sources=over_sources)
+        visits.add(on_time, name=name, mode="stream", event_time="at", guards_in={"raw": [by_levels]})
+
+    judged("slowest_of_all", "min", "min")
+    judged("fastest_source", "min", "max")
+    judged("slowest_source", "max", "min")
+    judged("each_its_own", "max", "each")
+"""
+
+
+@pytest.mark.shows("03.late-data-detector", 4)
+def test_several_sources_are_judged_by_the_levels_that_each_dataset_names(project, kafka):
+    topic = kafka.topic(partitions=2)
+    shop = project(visits_project(kafka, topic, BY_SOURCE))
+    # The web is at 10:00 and 09:20, the app at 09:50 and 09:40: in order of the four, the watermarks are 09:20 (the
+    # least of all), 09:40 (the faster of the slowest), 09:50 (the slower of the fastest), and 10:00 and 09:50.
+    send(kafka, topic, [visit(1, at(60), "web"), visit(2, at(50), "app")])
+    send(kafka, topic, [visit(3, at(20), "web"), visit(4, at(40), "app")], partition=1)
+    ok(shop.run(at="2026-01-03"))
+    send(kafka, topic, [visit(5, at(30), "web"), visit(6, at(45), "app"), visit(7, at(55), "web")])
+    send(kafka, topic, [visit(8, at(15), "app"), visit(9, at(50), "app")], partition=1)
+    ok(shop.run(at="2026-01-03"))
+    late = shop.lake.read("_lakewright/late_rows", system_columns=True).collect()
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in late:
+        found.setdefault(row["dataset"], []).append((f"{row['event_time']:%H:%M}", f"{row['watermark']:%H:%M}"))
+    assert {name: sorted(rows) for name, rows in found.items()} == {
+        "slowest_of_all": [("09:15", "09:20")],
+        "fastest_source": [("09:15", "09:40"), ("09:30", "09:40")],
+        "slowest_source": [("09:15", "09:50"), ("09:30", "09:50"), ("09:45", "09:50")],
+        "each_its_own": [("09:15", "09:50"), ("09:30", "10:00"), ("09:45", "09:50"), ("09:55", "10:00")],
+    }
+    counted = shop.store.receipts.history("each_its_own")[0].counters
+    assert counted.held_by_source == {"web": 2, "app": 2}
+    for name, rows in found.items():
+        assert len(rows_of(shop, name, "id")) == 9 - len(rows)
+        assert all(account.balanced for account in accounts_of(shop.store, name))
+
+
 ARRIVALS = """
     from lakewright import DeadLetter, JsonFiles, LateDataDetector, Merger, Pipeline
 
