@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -211,14 +212,23 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
     shop.store.leases.register(dead, timedelta(seconds=-1), shop._now())
     shop.store.begin_step("clean", "2026-01-01", lease="2026-01-01", owner_id="dead", run_id="died", attempt=1,
                           reason="late", outputs=["clean"], now=shop._now(), rewrites=True)  # fmt: skip
-    # Four runs at once: each late slice is made by one of them, and the others take its work as done.
+    # Four runs at once: each late slice is made by one of them, and the others take its work as done. None claims
+    # anything before all of them have planned the same.
     done: list[Any] = []
-    together = threading.Barrier(4)
+    all_have_planned = threading.Barrier(4)
 
     def run() -> None:
         with Project(shop.folder, spark=spark) as one:
-            together.wait(60)
-            done.append(one.run(at="2026-02-11"))
+            begin_step, first, waits = one.store.begin_step, iter([True]), threading.Lock()
+
+            def after_the_others(*words: Any, **more: Any) -> Any:
+                with waits:  # each of the run's threads
+                    if next(first, False):
+                        all_have_planned.wait(60)
+                return begin_step(*words, **more)
+
+            with patch.object(one.store, "begin_step", after_the_others):
+                done.append(one.run(at="2026-02-11"))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
