@@ -1,4 +1,7 @@
-"""`make chaos`: kill Python, JVM, broker and store in turn under continuous streams; each record is there once."""
+"""Kill Python, JVM, broker and store in turn under continuous streams; each record is there once.
+
+The suite kills each of them once, `make chaos` as often as `KILLS` says.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +28,6 @@ from lakewright.runtime.services.state import Place
 from lakewright.testing.kafka import Kafka
 from lakewright.testing.plugin import write_files
 from tests.pipelines.shop import ok
-
-pytestmark = pytest.mark.chaos
 
 PIPELINE = """
     from lakewright import DeadLetter, KafkaTopic, Pipeline
@@ -159,8 +161,17 @@ def rows_taken(project: Project, name: str) -> int:
     return sum(r.rows or 0 for r in project.store.receipts.history(name, limit=100_000) if r.kind == "data")
 
 
+@pytest.mark.chaos
 def test_kills_of_everything_in_turn_leave_each_record_once(spark, tmp_path, services):
-    rounds = int(os.environ.get("LAKEWRIGHT_KILLS", "50"))
+    kill_in_turn(spark, tmp_path, services, rounds=int(os.environ.get("LAKEWRIGHT_KILLS", "50")), longest_wait=12)
+
+
+def test_one_kill_of_each_leaves_each_record_once(spark, tmp_path, services):
+    kill_in_turn(spark, tmp_path, services, rounds=4, longest_wait=1)
+
+
+def kill_in_turn(spark: Any, tmp_path: Path, services: Services, *, rounds: int, longest_wait: float) -> None:
+    """Python, its JVM, the broker and the store in turn, under a producer that knows what it has sent."""
     chance = random.Random(int(os.environ.get("LAKEWRIGHT_SEED", "1")))
     topic = services.kafka.topic(partitions=2)
     folder = tmp_path / "visits"
@@ -177,7 +188,7 @@ def test_kills_of_everything_in_turn_leave_each_record_once(spark, tmp_path, ser
             for number in range(rounds):
                 before = {name: rows_taken(project, name) for name in ("raw", "paged")}
                 until(lambda b=before: all(rows_taken(project, name) > b[name] for name in b), command)
-                time.sleep(chance.uniform(0, 3))
+                time.sleep(chance.uniform(0, longest_wait / 4))
                 victim = victims[number % 4]
                 if victim == "python":
                     command.child.kill()
@@ -185,7 +196,7 @@ def test_kills_of_everything_in_turn_leave_each_record_once(spark, tmp_path, ser
                     command.kill_java()
                 else:
                     services.kill({"broker": "kafka", "store": "postgres"}[victim])
-                    time.sleep(chance.uniform(0, 12))
+                    time.sleep(chance.uniform(0, longest_wait))
                     services.start()
                     continue
                 code = command.child.wait(120)
