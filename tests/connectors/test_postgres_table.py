@@ -16,13 +16,21 @@ from lakewright.connectors.postgres_connection import TableName, connect, connec
 from lakewright.connectors.postgres_partitions import RangePartitions
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.connectors.postgres_table import PostgresTable
+from lakewright.connectors.postgres_together import merge_together
 from lakewright.connectors.postgres_write import copy_into, merge_rows, overwrite_rows, replace_staged
-from lakewright.errors import ConfigurationError, InputError, LakewrightError, SchemaChangeError, TargetError
+from lakewright.errors import (
+    ConfigurationError,
+    InputError,
+    LakewrightError,
+    MissingColumnsError,
+    SchemaChangeError,
+    TargetError,
+)
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.identity import Identity
 from lakewright.model.secrets import Secret
-from lakewright.patterns.idempotency.merger import Merger
+from lakewright.patterns.idempotency.merger import Merger, keep_last_change
 from lakewright.patterns.idempotency.scd2 import Scd2
 from lakewright.pipelines.status import read_status
 
@@ -150,6 +158,115 @@ def test_changes_are_applied_by_key_and_only_newer_ones_win(spark, database):
     database.rows("ALTER TABLE t ADD gone boolean")
     change((1, "marked", 3, True), (4, "unknown", 1, True), delete="soft")
     assert database.rows("SELECT * FROM t") == [(1, "marked", 3, True)]
+
+
+def merge_one(frame, *to, **options):
+    return merge_rows(frame, *to, **options)
+
+
+def merge_several(frame, *to, **options):
+    return merge_together([frame.limit(0), frame], *to, **options)
+
+
+BOTH = pytest.mark.parametrize("merge", [merge_one, merge_several])
+CHANGE = "id int, name string, seq int, gone boolean"
+
+
+@BOTH
+@pytest.mark.parametrize("delete", ["hard", "soft"])
+def test_of_several_changes_of_a_key_the_last_by_sequence_counts(spark, database, merge, delete):
+    database.rows("CREATE TABLE t (id int PRIMARY KEY, name text, seq int, gone boolean)")
+    database.rows("INSERT INTO t VALUES (1, 'old', 1, false), (2, 'old', 1, false)")
+    rows = [
+        (1, "gone", 6, True), (1, "late", 5, False),  # a deletion, and an older change behind it
+        (2, "later", 6, None), (2, "earlier", 5, True), (2, "earliest", None, None),
+        (3, "a", 2, None), (3, "b", 3, None),
+        (4, "never known", 2, True), (4, "earlier", 1, False),
+    ]  # fmt: skip
+    after = [(2, "later", 6, False), (3, "b", 3, False)]
+    expected = after if delete == "hard" else [(1, "gone", 6, True), *after]
+    for found in (rows, rows[::-1], rows):
+        frame = spark.createDataFrame(found, CHANGE).coalesce(1)
+        merge(frame, database.connection, table="t", keys=["id"], sequence="seq", deleted="gone", delete=delete)
+        assert database.rows("SELECT * FROM t ORDER BY id") == expected
+    assert database.stages() == []
+
+
+@BOTH
+@pytest.mark.shows("04.merger", 6)
+def test_several_changes_of_a_key_that_nothing_orders_are_refused_by_the_database_too(spark, database, merge):
+    database.rows("CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'a')")
+    for rows in (
+        [(1, "b", True), (1, "c", False)],
+        [(1, "b", True), (1, "b", True)],
+        [(2, "x", None), (1, "c", True), (2, "y", None)],
+    ):
+        frame = spark.createDataFrame(rows, "id int, name string, gone boolean").coalesce(1)
+        for delete in ("hard", "soft"):
+            with pytest.raises(InputError, match=r"several changes have the same key \(id\): \(id=\d\)\. Nothing"):
+                merge(frame, database.connection, table="t", keys=["id"], deleted="gone", delete=delete)
+    assert database.rows("SELECT * FROM t") == [(1, "a")]
+    assert database.stages() == []
+
+
+@BOTH
+@pytest.mark.shows("04.merger", 7)
+def test_a_null_key_is_refused_where_the_table_would_take_it_and_so_is_a_missing_one(spark, database, merge):
+    database.rows(
+        "CREATE TABLE t (land text, id int, name text, UNIQUE (land, id)); INSERT INTO t VALUES ('FR', 1, 'a')"
+    )
+    found = [("FR", 2, "b"), ("FR", None, "c"), (None, 3, "d"), (None, None, "e")]
+    frame = spark.createDataFrame(found, "land string, id int, name string").coalesce(1)
+    for sequence in (None, "name"):
+        with pytest.raises(InputError, match=r"the key \(land, id\) is NULL in 3 rows: \(land='FR', id=None\), "):
+            merge(frame, database.connection, table="t", keys=["land", "id"], sequence=sequence)
+        with pytest.raises(MissingColumnsError, match="Did you mean 'land'"):
+            merge(frame, database.connection, table="t", keys=["lnd", "id"], sequence=sequence)
+        with pytest.raises(MissingColumnsError, match="has no column seq"):
+            merge(frame, database.connection, table="t", keys=["land", "id"], sequence="seq")
+    assert database.rows("SELECT * FROM t") == [("FR", 1, "a")]
+    assert database.stages() == []
+    for wrong in ({"keys": "id"}, {"keys": []}, {"keys": ["id"], "delete": "gone"}):
+        with pytest.raises(ConfigurationError, match="Merger"):
+            merge(frame, database.connection, table="t", **wrong)
+
+
+def test_equal_changes_are_told_apart_by_their_content_as_in_the_lake(spark, database):
+    database.rows(
+        "CREATE TABLE t (k int PRIMARY KEY, seq int, word text, n numeric(6,2), x float8, at date, tags text[])"
+    )
+    kinds = "k int, seq int, word string, n decimal(6,2), x double, at date, tags array<string>"
+    day, other = date(2026, 1, 5), date(2025, 12, 31)
+    ties = [
+        (1, 1, "b", Decimal(1), 0.5, day, ["a"]), (1, 1, "a", Decimal(2), 0.5, day, ["a"]),
+        (2, 1, "a", Decimal(10), 0.5, day, None), (2, 1, "a", Decimal(9), 0.5, day, None),
+        (3, 1, None, None, None, None, None), (3, 1, "", Decimal(-1), float("nan"), other, []),
+        (4, 1, "B", Decimal(1), None, None, None), (4, 1, "a", Decimal(1), None, None, None),
+        (5, 1, "\u00e9", None, 1.0, day, None), (5, 1, "z", None, -1.0, day, None),
+        (6, 1, "a", None, float("nan"), other, None), (6, 1, "a", None, 1e300, day, None),
+        (7, None, "a", None, None, day, None), (7, None, "a", None, None, other, None),
+    ]  # fmt: skip
+    frame = spark.createDataFrame(ties, kinds).coalesce(1)
+    merge_rows(frame, database.connection, table="t", keys=["k"], sequence="seq")
+    in_the_lake = sorted(tuple(row) for row in keep_last_change(frame, keys=["k"], sequence="seq").collect())
+    assert [str(row) for row in database.rows("SELECT * FROM t ORDER BY k")] == [str(row) for row in in_the_lake]
+
+
+def test_of_several_frames_the_later_change_counts_whichever_brings_it(spark, database):
+    database.rows(
+        "CREATE TABLE t (id int PRIMARY KEY, name text, seq int); INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 1)"
+    )
+    one = [(1, "gone", 6, True), (2, "newest", 9, None), (3, "unknown", 6, True)]
+    two = [(1, "late", 5, None), (2, "late", 5, True), (3, "late", 5, None)]
+    back = [(1, "back", 6, None), (3, "back", 7, None)]
+
+    def merged(*frames):
+        made = [spark.createDataFrame(rows, CHANGE).coalesce(1) for rows in frames]
+        merge_together(made, database.connection, table="t", keys=["id"], sequence="seq", deleted="gone")
+        return database.rows("SELECT * FROM t ORDER BY id")
+
+    assert merged(one, two) == [(2, "newest", 9)]
+    assert merged(one, two, back) == [(1, "back", 6), (2, "newest", 9), (3, "back", 7)]
 
 
 @pytest.mark.shows("08.horizontal-partitioner", 6)

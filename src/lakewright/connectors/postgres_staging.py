@@ -61,8 +61,12 @@ class Stage:
 
     def rows(self) -> str:
         """The rows that count, as a table of a query."""
+        return f"(SELECT * FROM {self.table.sql} WHERE {self.counted()}) AS staged"
+
+    def counted(self) -> str:
+        """The condition that tells them from those of attempts that do not count."""
         tasks = ", ".join(str(task) for task in self.sent.tasks) or "NULL"
-        return f"(SELECT * FROM {self.table.sql} WHERE {TASK_COLUMN} IN ({tasks})) AS staged"
+        return f"{TASK_COLUMN} IN ({tasks})"
 
     def refuse_incomplete(self, session: Session) -> None:
         """Refuse to go on where rows that were sent are no longer there."""

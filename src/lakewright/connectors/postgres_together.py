@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
+from lakewright.connectors.postgres_changes import drop_outdated, fold_staged, refuse_missing_columns
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
 from lakewright.connectors.postgres_errors import explain_database_error
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
-from lakewright.connectors.postgres_write import merge_staged
+from lakewright.connectors.postgres_write import changed_rows, merge_staged
 from lakewright.errors import ConfigurationError
 from lakewright.model.connections import Connection
 from lakewright.model.outside import KeyedChanges
@@ -39,16 +40,19 @@ def merge_together(
 ) -> int:
     """Runs a job per frame and one transaction that applies all changes, in order: see ``merge_rows``.
 
-    Returns the rows changed, a row that several frames change counted each time.
+    Within a frame several changes of one key are folded, or refused. Of two frames the later one counts; with
+    ``sequence`` the later change does, in whichever frame it is. Returns the rows changed, a row that several frames
+    change counted each time.
     """
     import psycopg
 
     if not changes:
         raise ConfigurationError("Transactional Writer: there are no changes to write.")
-    target, rules = TableName.parse(table), KeyedChanges(tuple(keys), sequence, deleted, delete)
+    target, rules = TableName.parse(table), KeyedChanges(keys, sequence, deleted, delete)
     what, extra = f"{connection.name}: {target}", {deleted: "boolean"} if deleted else {}
+    for frame in changes:
+        refuse_missing_columns(frame.columns, rules, what=what)
     arguments = connection_arguments(connection)
-    counted = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
     try:
         with ExitStack() as opened:
             stages = []
@@ -62,8 +66,10 @@ def merge_together(
             with session.transaction():
                 for stage in stages:
                     stage.refuse_incomplete(session)
-                done = [merge_staged(session, stage, rules) for stage in stages]
-        return sum(metrics[name] for metrics in done for name in counted)
+                    fold_staged(session, stage, rules)
+                for number, stage in enumerate(stages):
+                    drop_outdated(session, stages[:number], stage, rules)
+                return sum(changed_rows(merge_staged(session, stage, rules)) for stage in stages)
     except psycopg.Error as error:
         explained = explain_database_error(error, what=what, effect="Nothing was written.")
         raise explained from explained.__cause__

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from lakewright.connectors.postgres_changes import fold_staged, refuse_missing_columns
 from lakewright.connectors.postgres_connection import (
     Session,
     TableName,
@@ -28,14 +29,14 @@ from lakewright.connectors.postgres_connection import (
 from lakewright.connectors.postgres_errors import explain_database_error
 from lakewright.connectors.postgres_shape import has_unique_key, stored_columns
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
-from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
+from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.connections import Connection
 from lakewright.model.outside import KeyedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["copy_into", "merge_rows", "merge_staged", "overwrite_rows", "replace_staged"]
+__all__ = ["changed_rows", "copy_into", "merge_rows", "merge_staged", "overwrite_rows", "replace_staged"]
 
 Metrics = dict[str, int]
 
@@ -70,17 +71,23 @@ def merge_rows(
 ) -> int:
     """Runs a job that applies changes by key: see Merger. The table needs a unique index on exactly the keys.
 
-    Several rows of one key are refused by the database, and nothing is written. Returns the rows changed.
+    Of several changes of one key the last by ``sequence`` counts; without it they are refused, as a key that is NULL
+    is, and nothing is written. Returns the rows changed.
     """
-    changes = KeyedChanges(tuple(keys), sequence, deleted, delete)
+    changes = KeyedChanges(keys, sequence, deleted, delete)
+    refuse_missing_columns(df.columns, changes, what=f"{connection.name}: {table}")
 
     def change(session: Session, stage: Stage) -> int:
-        return sum(count for name, count in merge_staged(session, stage, changes).items() if name in _CHANGED)
+        fold_staged(session, stage, changes)
+        return changed_rows(merge_staged(session, stage, changes))
 
     return _write(df, connection, table, change, extra={deleted: "boolean"} if deleted else {})
 
 
-_CHANGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+def changed_rows(metrics: Metrics) -> int:
+    """How many rows a merge inserted, updated and deleted."""
+    counted = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+    return sum(metrics[name] for name in counted)
 
 
 def _write(
@@ -129,7 +136,7 @@ def _insert(session: Session, stage: Stage, order: str = "") -> int:
 
 
 def merge_staged(session: Session, stage: Stage, changes: KeyedChanges) -> Metrics:
-    """Apply the staged changes by key, within the caller's transaction."""
+    """Apply the staged changes, one of a key and no key NULL (see `fold_staged`), within the caller's transaction."""
     columns = _merged_columns(session, stage, changes)
     gone = f"coalesce(staged.{quoted(changes.deleted)}, false)" if changes.deleted else "false"
     same = " AND ".join(f"known.{quoted(key)} = staged.{quoted(key)}" for key in changes.keys)
@@ -159,9 +166,7 @@ def merge_staged(session: Session, stage: Stage, changes: KeyedChanges) -> Metri
 
 
 def _merged_columns(session: Session, stage: Stage, changes: KeyedChanges) -> list[str]:
-    needed = [*changes.keys, *[name for name in (changes.sequence, changes.deleted) if name]]
-    if missing := [name for name in needed if name not in stage.columns]:
-        raise MissingColumnsError(pattern=f"{stage.what} (Merger)", missing=missing, present=list(stage.columns))
+    refuse_missing_columns(stage.columns, changes, what=stage.what)
     if not has_unique_key(session, stage.target, changes.keys):
         listed = ", ".join(changes.keys)
         raise ConfigurationError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
@@ -115,6 +116,13 @@ class KeyedChanges:
     sequence: str | None = None
     deleted: str | None = None
     delete: Literal["hard", "soft"] = "hard"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str) or not self.keys:
+            raise ConfigurationError("Merger: 'keys' is a list of at least one column, such as keys=[\"user_id\"].")
+        if self.delete not in ("hard", "soft"):
+            raise ConfigurationError(f"Merger: delete is 'hard' or 'soft', not {self.delete!r}.")
+        object.__setattr__(self, "keys", tuple(self.keys))
 
 
 @runtime_checkable

@@ -10,9 +10,10 @@ from lakewright.errors import InputError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["refuse_ambiguous_keys", "refuse_empty", "refuse_null_keys"]
+__all__ = ["SAMPLES", "null_keys", "refuse_ambiguous_keys", "refuse_empty", "refuse_null_keys", "same_keys"]
 
-_SAMPLES = 5
+SAMPLES = 5
+"""How many keys an error shows."""
 
 
 def refuse_empty(df: DataFrame, *, what: str) -> None:
@@ -26,7 +27,7 @@ def refuse_empty(df: DataFrame, *, what: str) -> None:
 
 def refuse_null_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> None:
     """Runs a job that stops at the first rows whose key is NULL, and refuses the frame."""
-    _refuse(df.where(_any_null(keys)).select(*_quoted(keys)).limit(_SAMPLES), what, keys)
+    _refuse(df.where(_any_null(keys)).select(*_quoted(keys)).limit(SAMPLES), what, keys)
 
 
 def refuse_ambiguous_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> None:
@@ -34,23 +35,38 @@ def refuse_ambiguous_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> N
     from pyspark.sql import functions as F
 
     counted = df.groupBy(*_quoted(keys)).agg(F.count(F.lit(1)).alias("_lw_times"))
-    _refuse(counted.where(f"_lw_times > 1 OR {_any_null(keys)}").limit(_SAMPLES), what, keys)
+    _refuse(counted.where(f"_lw_times > 1 OR {_any_null(keys)}").limit(SAMPLES), what, keys)
+
+
+def null_keys(found: Sequence[Sequence[object]], *, keys: Sequence[str], what: str, count: int | None) -> InputError:
+    """The complaint about rows without a key; ``count`` is how many there are, where that is known."""
+    some = "some" if count is None else f"{count:,}"
+    rows = "row" if count == 1 else "rows"
+    return InputError(
+        f"{what}: the key ({', '.join(keys)}) is NULL in {some} {rows}: {_samples(found, keys)}. Nothing was written.",
+        hint="Set such rows aside with a Dead-Letter rule, or choose a key that is always there.",
+    )
+
+
+def same_keys(found: Sequence[Sequence[object]], *, keys: Sequence[str], what: str) -> InputError:
+    """The complaint about several changes of one key that nothing orders."""
+    return InputError(
+        f"{what}: several changes have the same key ({', '.join(keys)}): {_samples(found, keys)}. Nothing was written.",
+        hint='Say which one is the last with sequence="...", or de-duplicate before.',
+    )
 
 
 def _refuse(bad: DataFrame, what: str, keys: Sequence[str]) -> None:
-    rows = bad.collect()
-    if not rows:
-        return
-    samples = ", ".join("(" + ", ".join(f"{key}={row[key]!r}" for key in keys) + ")" for row in rows)
-    if any(row[key] is None for row in rows for key in keys):
-        raise InputError(
-            f"{what}: the key ({', '.join(keys)}) is NULL in some rows: {samples}. Nothing was written.",
-            hint="Set such rows aside with a Dead-Letter rule, or choose a key that is always there.",
-        )
-    raise InputError(
-        f"{what}: several changes have the same key ({', '.join(keys)}): {samples}. Nothing was written.",
-        hint='Say which one is the last with sequence="...", or de-duplicate before.',
-    )
+    found = [[row[key] for key in keys] for row in bad.collect()]
+    if any(value is None for row in found for value in row):
+        raise null_keys(found, keys=keys, what=what, count=None)
+    if found:
+        raise same_keys(found, keys=keys, what=what)
+
+
+def _samples(found: Sequence[Sequence[object]], keys: Sequence[str]) -> str:
+    rows = (", ".join(f"{key}={value!r}" for key, value in zip(keys, row, strict=True)) for row in found)
+    return ", ".join(f"({row})" for row in rows)
 
 
 def _any_null(keys: Sequence[str]) -> str:
