@@ -13,6 +13,7 @@ from tests.pipelines.shop import land, made, ok, order
 from tests.processes import LAKEWRIGHT, killed
 
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
+from lakewright.connectors.postgres_csv import merge_csv
 from lakewright.connectors.postgres_partitions import RangePartitions
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.connectors.postgres_table import PostgresTable
@@ -267,6 +268,72 @@ def test_of_several_frames_the_later_change_counts_whichever_brings_it(spark, da
 
     assert merged(one, two) == [(2, "newest", 9)]
     assert merged(one, two, back) == [(1, "back", 6), (2, "newest", 9), (3, "back", 7)]
+
+
+@pytest.mark.shows("04.merger", 1, 6, 7, 8)
+def test_csv_files_are_copied_into_a_table_like_the_target_and_merged_in_one_transaction(database, tmp_path):
+    database.rows(
+        "CREATE TABLE devices (type text, version int, name varchar(12), price numeric(6,2) CHECK (price > 0), "
+        "seen date, PRIMARY KEY (type, version)); INSERT INTO devices VALUES ('phone', 1, 'Fon', 5, '2026-01-01')"
+    )
+
+    def merge(*texts, **options):
+        files = [tmp_path / f"devices_{n}.csv" for n in range(len(texts))]
+        for file, text in zip(files, texts, strict=True):
+            file.write_bytes(text.encode(options.get("encoding", "utf-8")))
+        options = {"table": "devices", "keys": ["type", "version"], "delimiter": ";", **options}
+        return merge_csv(files, database.connection, **options)
+
+    def held():
+        assert database.stages() == []
+        return database.rows("SELECT type, version, name, price::text FROM devices ORDER BY 1, 2")
+
+    first = 'type;version;name;price\nphone;1;"Fon; One";7.5\nwatch;1;;3\n'
+    moved = "price;name;type;version\n2;Uhr;watch;2\n"
+    kept = [("phone", 1, "Fon; One", "7.50"), ("watch", 1, None, "3.00"), ("watch", 2, "Uhr", "2.00")]
+    for _ in range(2):
+        assert merge(first, moved) == 3
+        assert held() == kept
+    assert database.rows("SELECT seen::text FROM devices WHERE type = 'phone'") == [("2026-01-01",)]
+
+    better = "type;version;name;price\nphone;1;Better;8\n"
+    for wrong, error, words in (
+        ("type;version;name;colour\nphone;1;X;red\n", SchemaChangeError, "columns type, version, name, colour"),
+        (
+            "type;version;name;price\nradio;1;R;1\ngramo;1;much too long a name;1\n",
+            InputError,
+            r"devices_1.csv.*line 3",
+        ),
+        ("type;version;name;price\nradio;1;R;1\ngramo;1;R;0\n", TargetError, "check constraint"),
+        ("type;version;name;price\nradio;;R;1\n", InputError, r"devices_1.csv.*not-null"),
+        ("type;version;name;price\nradio;1;R;1\nradio;1;S;1\n", InputError, "several changes.*type='radio', version=1"),
+        ("type;version;name;price\nradio;1\n", InputError, "missing data"),
+        ("", InputError, "begins without a header"),
+    ):
+        with pytest.raises(error, match=words):
+            merge(better, wrong)
+        assert held() == kept, "of both files, nothing"
+    with pytest.raises(SchemaChangeError, match="a column colour that the table devices lacks"):
+        merge("type;version;colour\nphone;1;red\n")
+    with pytest.raises(MissingColumnsError, match="version"):
+        merge("type;name\nphone;X\n")
+    with pytest.raises(InputError, match="there is no file"):
+        merge_csv([tmp_path / "none.csv"], database.connection, table="devices", keys=["type"])
+    with pytest.raises(ConfigurationError, match="list of at least one"):
+        merge_csv([], database.connection, table="devices", keys=["type"])
+    assert held() == kept
+
+    # What the target gains is taken as it comes: nothing is declared twice.
+    database.rows("ALTER TABLE devices ADD colour text")
+    assert merge("type;version;colour\nphone;1;red\n") == 1
+    assert database.rows("SELECT name, colour FROM devices WHERE type = 'phone'") == [("Fon; One", "red")]
+    assert merge("watch,1,\u00dcber,3,2026-01-02,blue,\nwatch,2,,,,,true\n", delimiter=",", header=False,
+                 encoding="latin1", deleted="gone") == 2  # fmt: skip
+    assert held() == [("phone", 1, "Fon; One", "7.50"), ("watch", 1, "\u00dcber", "3.00")]
+    twice = "type;version;name;price\nphone;1;older;1\nphone;1;newer;2\n"
+    assert merge(twice, sequence="price") == 0, "the table has a later one"
+    assert merge(twice.replace("2\n", "9\n"), sequence="price") == 1
+    assert held()[0] == ("phone", 1, "newer", "9.00")
 
 
 @pytest.mark.shows("08.horizontal-partitioner", 6)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["CsvFilling", "FrameFilling", "column_types"]
+__all__ = ["CsvDialect", "CsvFilling", "FrameFilling", "column_types"]
 
 _CHUNK = 1 << 20
 
@@ -72,29 +72,44 @@ class CsvFilling:
         self, session: Session, table: TableName, arguments: ConnectionArguments
     ) -> Iterator[Callable[[], int]]:
         def move() -> int:
-            return sum(self._copy(session, table, file) for file in self.files)
+            return sum(self.dialect.copy(session, table, self.schema.names, file, self.what) for file in self.files)
 
         yield move
 
-    def _copy(self, session: Session, table: TableName, file: Path) -> int:
+    @property
+    def dialect(self) -> CsvDialect:
+        return CsvDialect(self.delimiter, self.quote, self.header, self.encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How CSV files are written."""
+
+    delimiter: str = ","
+    quote: str = '"'
+    header: bool = True
+    encoding: str = "UTF-8"
+
+    def copy(self, session: Session, table: TableName, columns: Sequence[str], file: Path, what: str) -> int:
+        """COPY a file into these columns of a table, whose names are its header; returns the rows."""
         import psycopg
 
-        columns = ", ".join(quoted(name) for name in self.schema.names)
         header = "MATCH" if self.header else "false"
         statement = (
-            f"COPY {table.sql} ({columns}) FROM STDIN WITH (FORMAT csv, HEADER {header}, "
-            f"DELIMITER {words(self.delimiter)}, QUOTE {words(self.quote)}, ENCODING {words(self.encoding)})"
+            f"COPY {table.sql} ({', '.join(quoted(name) for name in columns)}) FROM STDIN WITH (FORMAT csv, "
+            f"HEADER {header}, DELIMITER {words(self.delimiter)}, QUOTE {words(self.quote)}, "
+            f"ENCODING {words(self.encoding)})"
         )
         if self.header and file.stat().st_size == 0:
-            raise InputError(f"{self.what}: {file.name} is empty, without even a header. The data was kept as it was.")
+            raise InputError(f"{what}: {file.name} is empty, without even a header. The data was kept as it was.")
         try:
             with session.cursor() as cursor:
                 with cursor.copy(statement.encode()) as copy, file.open("rb") as lines:
                     while chunk := lines.read(_CHUNK):
                         copy.write(chunk)
                 return cursor.rowcount
-        except psycopg.DataError as error:
-            raise _wrong_file(self.what, file, error) from None
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            raise _wrong_file(what, file, error) from None
 
 
 def column_types(schema: StructType, what: str) -> dict[str, str]:
