@@ -25,6 +25,8 @@ __all__ = [
     "refuse_other_columns", "swap_in",
 ]  # fmt: skip
 
+_FROZEN = "_lw_frozen"
+
 
 @dataclass(frozen=True, slots=True)
 class KnownPart:
@@ -156,24 +158,39 @@ def add_gained_columns(session: Session, view: TableName, types: Mapping[str, st
 
 
 def fold_parts(session: Session, view: TableName, parts: Sequence[KnownPart]) -> TableName:
-    """Copy parts that follow each other into one read-only table, which takes their place."""
-    start, end = parts[0].start, parts[-1].end
+    """Put parts that follow each other into one read-only table, which takes their place.
+
+    Where one of them is frozen already, the others are added to its table: no row of it is written again.
+    """
+    start, end = min(part.start for part in parts), max(part.end for part in parts)
     table = view.beside(f"{view.name}_frozen_{start:%Y%m%d}_{end:%Y%m%d}")
-    ask(session, f"CREATE TABLE {table.sql} (LIKE {parts[0].table.sql} INCLUDING ALL)")
-    columns = ", ".join(quoted(name) for name in stored_columns(session, table) or {})
-    for part in parts:
-        ask(session, f"INSERT INTO {table.sql} ({columns}) SELECT {columns} FROM {part.table.sql}")
+    home = next((part for part in parts if part.frozen), None)
+    if home is None:
+        ask(session, f"CREATE TABLE {table.sql} (LIKE {parts[0].table.sql} INCLUDING ALL)")
+        _make_read_only(session, table)
+    others = [part for part in parts if part != home]
+    _add_rows(session, table if home is None else home.table, others)
     lock_view(session, view)
+    if home is not None and home.table != table:
+        ask(session, f"ALTER TABLE {home.table.sql} RENAME TO {quoted(table.name)}")
     names = [part.table.name for part in parts]
     ask(session, f"DELETE FROM {_notes(view)} WHERE view = %s AND part = ANY(%s)", (view.name, names))
     loaded = sorted(day for part in parts for day in part.loaded)
     asked = f"INSERT INTO {_notes(view)} VALUES (%s, %s, %s, %s, true, %s)"
     ask(session, asked, (view.name, table.name, start, end, loaded))
     attach(session, view)
-    for part in parts:
+    for part in others:
         ask(session, f"DROP TABLE {part.table.sql}")
-    _make_read_only(session, table)
     return table
+
+
+def _add_rows(session: Session, frozen: TableName, parts: Sequence[KnownPart]) -> None:
+    """Copy the rows of parts into a read-only table. Others may read it meanwhile, and nobody writes to it."""
+    columns = ", ".join(quoted(name) for name in stored_columns(session, frozen) or {})
+    ask(session, f'ALTER TABLE {frozen.sql} DISABLE TRIGGER "{_FROZEN}"')
+    for part in parts:
+        ask(session, f"INSERT INTO {frozen.sql} ({columns}) SELECT {columns} FROM {part.table.sql}")
+    ask(session, f'ALTER TABLE {frozen.sql} ENABLE TRIGGER "{_FROZEN}"')
 
 
 def refuse_other_columns(session: Session, table: TableName, types: Mapping[str, str], *, what: str) -> None:
@@ -213,7 +230,7 @@ def _make_read_only(session: Session, table: TableName) -> None:
     )
     ask(
         session,
-        f'CREATE TRIGGER "_lw_frozen" BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table.sql} '
+        f'CREATE TRIGGER "{_FROZEN}" BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table.sql} '
         f"FOR EACH STATEMENT EXECUTE FUNCTION {refuse}()",
     )
 

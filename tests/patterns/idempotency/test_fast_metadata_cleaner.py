@@ -98,6 +98,24 @@ def test_monday_makes_the_table_the_other_days_load_and_a_replay_leaves_the_same
     assert shown(database) == first
 
 
+@pytest.mark.shows("04.fast-metadata-cleaner", 1)
+@pytest.mark.parametrize("clean", ["truncate", "drop"])
+def test_the_first_step_empties_a_part_that_has_rows_and_forgets_its_days(database, load, clean):
+    parts = PartTables("visits", clean=clean)
+    for day in (*WEEK, MONDAY + timedelta(days=7)):
+        load(day, parts)
+    other = shown(database, "visits_w20260112")
+    before = database.rows("SELECT 'visits_w20260105'::regclass::oid")
+    assert not prepare_part(database.connection, parts, day=WEEK[1], schema=VISITS)
+    assert len(shown(database)) == 16
+    assert prepare_part(database.connection, parts, day=MONDAY, schema=VISITS)
+    assert (shown(database, "visits_w20260105"), shown(database)) == ([], other)
+    assert (database.rows("SELECT 'visits_w20260105'::regclass::oid") == before) is (clean == "truncate")
+    for day in WEEK[1:]:  # a day that was loaded would be refused
+        load(day, parts)
+    assert len(shown(database)) == 14
+
+
 @pytest.mark.shows("04.fast-metadata-cleaner", 4, 8)
 def test_a_year_begins_a_table_and_wrong_targets_and_shapes_are_refused(database, load, tmp_path):
     parts = PartTables("visits", max_parts=3)
@@ -116,9 +134,16 @@ def test_a_year_begins_a_table_and_wrong_targets_and_shapes_are_refused(database
     with pytest.raises(TargetError, match="other is there already, and is no view of parts"):
         load(MONDAY, PartTables("other"))
     for target in (str(tmp_path / "visits"), tmp_path):
-        with pytest.raises(ConfigurationError, match="no tables that could be truncated") as refused:
-            replace_part_table(None, target, parts, day=MONDAY)
-        assert "Use Data Overwrite" in str(refused.value.hint)
+        for refused in (
+            lambda to: prepare_part(to, parts, day=MONDAY, schema=VISITS),
+            lambda to: replace_part_table(None, to, parts, day=MONDAY),
+            lambda to: copy_part_table([], to, parts, day=MONDAY, schema=VISITS),
+            lambda to: freeze_parts(to, parts, before=MONDAY),
+            lambda to: add_column_to_parts(to, parts, column="page", kind="text"),
+        ):
+            with pytest.raises(ConfigurationError, match="no tables that could be truncated") as told:
+                refused(target)
+            assert "Use Data Overwrite" in str(told.value.hint)
     assert not list(tmp_path.glob("visits")), "nothing was written"
     for wrong in ({"every": "fortnight"}, {"clean": "delete"}, {"max_parts": 0}, {"view": "_lw_x"}):
         with pytest.raises(ConfigurationError):
@@ -130,31 +155,45 @@ def test_a_reader_that_polls_the_view_never_meets_a_missing_table(database, load
     parts = PartTables("visits", clean="drop")
     for day in (MONDAY, MONDAY + timedelta(days=7)):
         load(day, parts)
-    done, seen, wrong = threading.Event(), [], []
+    whole, monday = shown(database), shown(database, "visits_w20260105")
+    done, wrong = threading.Event(), []
+    seen: list[list[list[tuple[object, ...]]]] = [[], []]
 
-    def poll() -> None:
+    def poll(found: list[list[tuple[object, ...]]]) -> None:
         with database.at.connect() as session:
             while not done.is_set():
                 try:
-                    seen.append(session.execute("SELECT count(*) FROM visits").fetchone()[0])
+                    found.append(sorted(session.execute("SELECT * FROM visits").fetchall(), key=str))
                 except psycopg.Error as error:
                     wrong.append(str(error))
 
-    readers = [threading.Thread(target=poll) for _ in range(2)]
+    def polled_once_more() -> None:
+        before = [len(found) for found in seen]
+        while any(len(found) <= known for found, known in zip(seen, before, strict=True)):
+            assert not wrong
+            assert all(reader.is_alive() for reader in readers)
+
+    readers = [threading.Thread(target=poll, args=(found,)) for found in seen]
     for reader in readers:
         reader.start()
     try:
+        polled_once_more()
         oids = set()
         for _ in range(15):
             load(MONDAY, parts)
             prepare_part(database.connection, parts, day=MONDAY + timedelta(days=7), schema=VISITS)
             oids.update(database.rows("SELECT 'visits_w20260105'::regclass::oid"))
+            polled_once_more()
     finally:
         done.set()
         for reader in readers:
             reader.join()
     assert (wrong, len(oids)) == ([], 15)
-    assert set(seen) <= {2, 4}
+    assert (len(whole), len(monday)) == (4, 2)
+    for found in seen:
+        assert (found[0], found[-1]) == (whole, monday)
+        assert all(rows in (whole, monday) for rows in found), "the old rows or the new ones, and never none"
+        assert len(found) > 15
 
 
 @pytest.mark.shows("04.fast-metadata-cleaner", 6, 7)
@@ -185,6 +224,101 @@ def test_old_parts_are_frozen_into_one_and_a_column_reaches_all_of_them(database
     later = schema_from_ddl("id string, v_time timestamp_ntz, page string")
     load(mondays[5] + timedelta(days=1), parts, text="id,v_time,page\nn,2026-02-10 01:00:00,/new\n", schema=later)
     assert database.rows("SELECT page FROM visits WHERE page IS NOT NULL") == [("/new",)]
+
+
+@pytest.mark.shows("04.fast-metadata-cleaner", 6)
+def test_week_by_week_old_parts_are_added_to_the_one_read_only_table_of_their_year(database, load):
+    parts = PartTables("visits", max_parts=5)
+    mondays = [date(2025, 12, 15), date(2025, 12, 22), date(2025, 12, 29), date(2026, 1, 1)]
+    mondays += [MONDAY + timedelta(days=7 * n) for n in range(4)]
+    folded, kept = [], set()
+    for day in mondays:
+        load(day, parts)  # without the freezing, the sixth part would be one too many
+        rows = shown(database)
+        before = day - timedelta(days=7)
+        folded.append(freeze_parts(database.connection, parts, before=before))
+        assert shown(database) == rows, "the view shows the same"
+        assert freeze_parts(database.connection, parts, before=before) == ()
+        bits = {row for name in tables(database) if "frozen" in name
+                for row in database.rows(f"SELECT tableoid::oid, xmin::text, ctid::text, id FROM {name}")}  # fmt: skip
+        assert kept <= bits, "what was frozen is not written again"
+        kept = bits
+    assert folded == [
+        (), (), ("visits_frozen_20251215_20251222",), (), ("visits_frozen_20251215_20251229",),
+        ("visits_frozen_20251215_20260101", "visits_frozen_20260101_20260105"),
+        ("visits_frozen_20260101_20260112",), ("visits_frozen_20260101_20260119",),
+    ]  # fmt: skip
+    assert len(shown(database)) == 2 * len(mondays)
+    frozen = ["visits_frozen_20251215_20260101", "visits_frozen_20260101_20260119"]
+    assert tables(database) == [*frozen, "visits_w20260119", "visits_w20260126"]
+    for table in frozen:
+        with pytest.raises(psycopg.Error, match="is frozen"):
+            database.rows(f"DELETE FROM {table}")
+    for day in (mondays[1], MONDAY, MONDAY + timedelta(days=8)):
+        with pytest.raises(TargetError, match="is frozen: it lies in the read-only table"):
+            load(day, parts)
+    load(mondays[-1] + timedelta(days=1), parts)
+    with pytest.raises(ConfigurationError, match="loaded already"):
+        load(mondays[-1] + timedelta(days=1), parts)
+
+
+def test_readers_go_on_while_rows_are_frozen_and_a_failure_freezes_nothing(database, load):
+    parts = PartTables("visits")
+    for n in range(3):
+        load(MONDAY + timedelta(days=7 * n), parts)
+    freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=7))
+    rows, names, notes = shown(database), tables(database), database.rows("SELECT * FROM _lw_parts ORDER BY part")
+    # A table of that name is in the way of the last step.
+    database.rows('CREATE TABLE "visits_frozen_20260105_20260119" (n int)')
+    with pytest.raises(TargetError, match="Nothing was changed"):
+        freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=14))
+    database.rows('DROP TABLE "visits_frozen_20260105_20260119"')
+    assert (shown(database), tables(database)) == (rows, names)
+    assert database.rows("SELECT * FROM _lw_parts ORDER BY part") == notes
+    with pytest.raises(psycopg.Error, match="is frozen"):
+        database.rows("DELETE FROM visits_frozen_20260105_20260112")
+
+    done, seen, wrong = threading.Event(), [], []
+
+    def poll() -> None:
+        with database.at.connect() as session:
+            while not done.is_set():
+                try:
+                    seen.append(session.execute("SELECT count(*) FROM visits").fetchone()[0])
+                except psycopg.Error as error:
+                    wrong.append(str(error))
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        while not seen:
+            assert reader.is_alive()
+        freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=14))
+        polled = len(seen)
+        while len(seen) == polled:
+            assert reader.is_alive()
+    finally:
+        done.set()
+        reader.join()
+    assert (wrong, set(seen)) == ([], {6})
+
+
+def test_tables_of_a_year_that_were_frozen_one_by_one_become_one_around_no_open_part(database, load):
+    parts = PartTables("visits")
+    load(MONDAY + timedelta(days=14), parts)
+    freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=21))
+    for n in (0, 1):  # late: the weeks before
+        load(MONDAY + timedelta(days=7 * n), parts)
+    rows = shown(database)
+    assert freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=7)) == (
+        "visits_frozen_20260105_20260112",
+    )
+    load(MONDAY + timedelta(days=8), parts)  # the week between is open
+    assert freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=14)) == (
+        "visits_frozen_20260105_20260126",
+    )
+    assert tables(database) == ["visits_frozen_20260105_20260126"]
+    assert len(shown(database)) == len(rows) + 2
 
 
 def test_a_frame_is_loaded_like_a_file(spark, database):

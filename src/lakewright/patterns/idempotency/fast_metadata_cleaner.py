@@ -32,6 +32,7 @@ from lakewright.connectors.postgres_connection import TableName, ask, connecting
 from lakewright.connectors.postgres_filling import CsvFilling, FrameFilling, column_types
 from lakewright.connectors.postgres_part_load import load_part, part_table
 from lakewright.connectors.postgres_parts import (
+    KnownPart,
     add_part_column,
     begin_parts,
     clean_by_drop,
@@ -118,17 +119,16 @@ def copy_part_table(
 
 
 def freeze_parts(connection: Connection, parts: PartTables, *, before: date) -> tuple[str, ...]:
-    """Fold the parts that end on or before a day into one read-only table per year; returns their names.
+    """Fold the parts that end on or before a day into one read-only table per year; returns the tables that grew.
 
-    The view shows the same rows. Repeating it folds what has become old since.
+    The view shows the same rows. Repeating it adds what has become old since to the table of its year, which is named
+    after the days that it holds; a part between them that is not old yet begins a table of its own.
     """
     refuse_no_metadata(connection)
     view, what = TableName.parse(parts.view), f"{connection.name}: {parts.view}, freezing"
     with connecting(connection, what=what, effect="Nothing was changed.") as session, session.transaction():
         begin_parts(session, view)
-        old = [one for one in known_parts(session, view) if not one.frozen and one.end <= before]
-        years = sorted({one.start.year for one in old})
-        groups = [[one for one in old if one.start.year == year] for year in years]
+        groups = _old_by_year(known_parts(session, view), before)
         return tuple(str(fold_parts(session, view, group)) for group in groups)
 
 
@@ -142,6 +142,23 @@ def add_column_to_parts(connection: Connection, parts: PartTables, *, column: st
     with connecting(connection, what=what, effect="Nothing was changed.") as session, session.transaction():
         begin_parts(session, view)
         return add_part_column(session, view, column, kind)
+
+
+def _old_by_year(parts: Sequence[KnownPart], before: date) -> list[list[KnownPart]]:
+    """What each read-only table is to hold, where that is not one table yet.
+
+    A part that is not old separates what is before from what is behind it: in between, nothing may be frozen.
+    """
+    groups: list[list[KnownPart]] = []
+    last: KnownPart | None = None
+    for part in parts:
+        old = part.frozen or part.end <= before
+        if old and last is not None and last.start.year == part.start.year:
+            groups[-1].append(part)
+        elif old:
+            groups.append([part])
+        last = part if old else None
+    return [group for group in groups if len(group) > 1 or not group[0].frozen]
 
 
 def _load(filling: Filling, connection: Connection, parts: PartTables, day: date, *, whole: bool, what: str) -> int:
