@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -65,12 +65,13 @@ def path(lake_folder: Path) -> Iterator[str]:
 class OnPostgres:
     """The same table in a database without versions."""
 
-    def __init__(self, postgres: Postgres, spark: SparkSession) -> None:
-        self._at, self._spark = postgres.database(), spark
+    def __init__(self, postgres: Postgres, spark: SparkSession, *, delete: Literal["hard", "soft"] = "hard") -> None:
+        self._at, self._spark, self._delete = postgres.database(), spark, delete
         at = self._at
         url = f"postgresql://{at.user}@{at.host}:{at.port}/{at.name}"
         self.connection = Connection("db", url, Secret("secret://env/PG_TEST_PASSWORD"))
-        self.ask("CREATE TABLE devices (type text PRIMARY KEY, name text)")
+        flag = ", gone boolean" if delete == "soft" else ""
+        self.ask(f"CREATE TABLE devices (type text PRIMARY KEY, name text{flag})")
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         with self._at.connect() as session:
@@ -80,7 +81,7 @@ class OnPostgres:
     def merged(self, day: str, feed: dict[str, list[tuple[Any, ...]]] = FEED) -> RebuiltMerge:
         return merge_rows_restoring(
             changes(self._spark, feed[day]), self.connection, table="devices", keys=["type"], deleted="gone",
-            execution_time=day,
+            execution_time=day, delete=self._delete,
         )  # fmt: skip
 
     def held(self) -> list[tuple[Any, ...]]:
@@ -133,6 +134,32 @@ def test_repeated_days_leave_what_a_build_from_scratch_would_on_delta_and_on_pos
         merged(spark, path, "2024-10-06")
     assert "Nothing was changed" in str(refused.value)
     assert (version(path), held(spark, path)) == (before, content)
+
+
+@pytest.mark.shows("04.stateful-merger", 6)
+def test_softly_deleted_rows_survive_a_rebuild_on_postgres_as_they_do_on_delta(
+    spark: SparkSession, path: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    outside = OnPostgres(postgres, spark, delete="soft")
+
+    def both(day: str, feed: dict[str, list[tuple[Any, ...]]] = FEED) -> list[tuple[Any, ...]]:
+        merge_restoring(
+            changes(spark, feed[day]), path, keys=["type"], deleted="gone", delete="soft", execution_time=day
+        )
+        outside.merged(day, feed)
+        rows = outside.ask("SELECT type, name, gone FROM devices ORDER BY 1")
+        assert rows == table(spark, path)
+        return rows
+
+    for day in FEED:
+        last = both(day)
+    assert last == [("phone", "P4", False), ("watch", "W1", True), ("wrong", "X", False)]
+    assert both("2024-10-08") == last, "rebuilt up to the seventh, with the watch that was deleted then"
+    feed = {**FEED, "2024-10-06": [("phone", "P2", True), ("radio", "R2", True)]}
+    assert both("2024-10-06", feed) == [("phone", "P2", True)], "what was never there is not marked"
+    assert both("2024-10-07", feed) == [("phone", "P2", True), ("wrong", "X", False)]
+    assert both("2024-10-08", feed) == [("phone", "P4", False), ("wrong", "X", False)]
 
 
 @pytest.mark.shows("04.stateful-merger", 2, 5, 7, 8)

@@ -190,6 +190,16 @@ def test_two_files_of_changes_and_several_tasks_are_one_transaction_on_postgres(
     assert merge_together([first, too_long.limit(1)], connection, table="devices", keys=["type"]) == 3
     assert ask("SELECT * FROM devices ORDER BY 1") == [("phone", "P1"), ("radio", "R1"), ("watch", "W1")]
 
+    # A staging table has the types of its target, and not its CHECK: that is broken when the first file is merged.
+    ask("ALTER TABLE devices ADD CONSTRAINT short CHECK (length(name) < 3)")
+    before = ask("SELECT xmin::text, * FROM devices ORDER BY type")
+    newer = spark.createDataFrame([("phone", "P2"), ("tv", "T1")], schema)
+    broken = spark.createDataFrame([("radio", "R2"), ("watch", "W22")], schema)
+    with pytest.raises(TargetError, match=r'violates check constraint "short".*Nothing was written'):
+        merge_together([newer, broken], connection, table="devices", keys=["type"])
+    assert ask("SELECT xmin::text, * FROM devices ORDER BY type") == before
+    assert merge_together([newer, broken.limit(1)], connection, table="devices", keys=["type"]) == 3
+
     ask("CREATE TABLE visits (id bigint)")
     with pytest.raises(Exception, match="node was taken away"):
         copy_into(failing(spark), connection, table="visits")
