@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from typer.testing import CliRunner
 
-from lakewright import JsonFiles, Merger, Pinned, Pipeline
+from lakewright import JsonFiles, Merger, Pinned, Pipeline, PostgresTable, StatefulMerger
 from lakewright.cli.main import app
 from lakewright.model.slices import Slice
 from lakewright.pipelines.backfilling import backfill_cautions, effect_of
@@ -132,3 +132,32 @@ def test_a_pinned_version_that_is_too_old_and_a_plain_merge_are_told(tmp_path):
         )
         assert merged.startswith("known: its changes are merged again on top of what is there")
         assert told(**{"delta.deletedFileRetentionDuration": "interval 60 days"}) == [merged]
+
+
+def test_a_table_outside_the_lake_goes_back_by_its_history_however_old_it_is(tmp_path):
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("rates", JsonFiles("rates"), schema="n int, rate int")
+    for name, into in {"known": None, "shown": PostgresTable("db", "shown")}.items():
+        shop.add(lambda rates: rates, name=name, writer=StatefulMerger(keys=["n"]), into=into)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        bench = lab(store, shop)
+        for number in (1, 2, 3):
+            bench.arrive("rates")
+            for name in ("known", "shown"):
+                bench.commit(name, f"arrival-{number}", {}, rates=number - 1)
+
+        def told(name: str, slice_id: str) -> list[str]:
+            again = (SliceState(Slice.parse(slice_id), "again", ""),)
+            plan = DatasetPlan(bench.graph[name], bench.graph.slicing[name], again, 1)
+            lake = SimpleNamespace(borrowed=frozenset(), properties=lambda name: {}, outside=frozenset({"shown"}))
+            known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
+            return backfill_cautions(known, [plan], LOOKED_AT + timedelta(days=28))
+
+        (refused,) = told("known", "arrival-2")
+        assert "version 0, which it would go back to, is 28 days old" in refused
+        assert "it will be refused" in refused
+        (goes_back,) = told("shown", "arrival-2")
+        assert goes_back == ("shown: goes back to version 0 before arrival-2 is merged, then on to the newest slice.")
+        assert told("shown", "arrival-1") == [
+            "shown: is emptied before arrival-1 is merged: no earlier slice is known."
+        ]

@@ -137,7 +137,9 @@ def _by_restore(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     decision = going_back_of(shop.store, name, first)
     if decision.version is None:
         return [f"{name}: is emptied before {first.id} is merged: no earlier slice is known."]
-    if (age := _too_old(shop, name, decision.version, now)) is not None:
+    # A table outside the lake is rebuilt from its history, which keeps every change.
+    outside = name in shop.lake.outside
+    if not outside and (age := _too_old(shop, name, decision.version, now)) is not None:
         return [
             f"{name} {first.id}: version {decision.version}, which it would go back to, is {age} old, and the table "
             "keeps versions for less: it will be refused. `history` keeps them for longer, from now on."
