@@ -3,10 +3,12 @@
 Guarantee:
     Each run writes its rows into a folder of its own, whole or not at all, and makes it read-only; then the manifest
     shows it, and the ledger records who did. Readers (``read_latest_load``) see the former version until then. An
-    attempt that was overtaken shows nothing. Going back shows an earlier version again, and writes no row.
+    attempt that was overtaken shows nothing. A version whose manifest could not be made is not written again by the
+    next attempt, if nothing that it was made from has changed. Going back shows an earlier version again, and writes no
+    row.
 Consequences:
-    - All versions stay, also those of attempts that died before their manifest: an administrator deletes what need not
-      be kept any longer.
+    - All versions stay, also those that waited for their manifest until their inputs changed: an administrator deletes
+      what need not be kept any longer.
     - The folder is on this machine's file systems. On an object store a dataset of the lake does the same by its
       versions: ``history="3650 days"``.
     - How many rows were written is known of Parquet; of other formats it is shown as unknown.
@@ -25,7 +27,7 @@ from lakewright.failpoints import failpoint
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.protocols import Writer
-from lakewright.patterns.idempotency.proxy_manifest import load_rows, load_size, publish_load, write_load
+from lakewright.patterns.idempotency.proxy_manifest import load_rows, load_size, publish_load, whole_loads, write_load
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
     from pyspark.sql import DataFrame, SparkSession
@@ -137,22 +139,47 @@ class OpenedFileProxy(FolderAttempt):
                 hint="Leave event_time out and read the inputs by Whole().",
             )
         self._refuse_lost_lease()
-        to, path = self._destination, str(self._folder)
-        load = write_load(frame, path, file_format=to.file_format, options=to.options, empty=to.empty)
-        failpoint("loaded")
+        load = self._waiting() or self._written(frame)
+        path = str(self._folder)
         return self._show(load, size=load_size(path, load), rows=load_rows(path, load))
+
+    def _written(self, frame: DataFrame) -> str:
+        to = self._destination
+        load = write_load(
+            frame,
+            str(self._folder),
+            file_format=to.file_format,
+            options=to.options,
+            empty=to.empty,
+            made_from=self._identity.made_from,
+        )
+        failpoint("loaded")
+        return load
+
+    def _waiting(self) -> str | None:
+        """A load that was written from the same, whole, by an attempt that died before it was recorded."""
+        to, made_from = self._destination, self._identity.made_from
+        if made_from is None:
+            return None
+        whole = whole_loads(str(self._folder), made_from=made_from, file_format=to.file_format, options=to.options)
+        known = set(self._recorded())
+        return next((load for load in reversed(whole) if load not in known), None)
 
     def show_earlier(self, position: int) -> Commit | None:
         """Show the version again that was shown at a position of the ledger; no row is written."""
-        log = FolderLog(self._folder, self._identity.dataset)
-        told = [Identity.from_json(commit.metadata) for commit in log.commits(upto=position) if commit.data_change]
-        loads = [str(one.details["load"]) for one in told if one is not None and "load" in one.details]
+        loads = self._recorded(upto=position)
         if not loads:
             raise TargetError(
                 f"{self._identity.dataset}: nothing was shown at position {position} of {self._folder}. Nothing was "
                 "changed."
             )
         return self._show(loads[-1], size=0, rows=None)
+
+    def _recorded(self, upto: int | None = None) -> list[str]:
+        """The loads that the ledger tells of, in order."""
+        log = FolderLog(self._folder, self._identity.dataset)
+        told = [Identity.from_json(commit.metadata) for commit in log.commits(upto=upto) if commit.data_change]
+        return [str(one.details["load"]) for one in told if one is not None and "load" in one.details]
 
     def _show(self, load: str, *, size: int, rows: int | None) -> Commit | None:
         def publish() -> None:

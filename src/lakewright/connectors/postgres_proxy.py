@@ -13,8 +13,6 @@ Consequences:
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -82,14 +80,6 @@ class PostgresProxy(PostgresDestination):
 class OpenedProxy(OpenedView[PostgresProxy]):
     """`PostgresProxy` opened for one attempt: fulfils ``OutsideTable`` and ``ShowsEarlier``."""
 
-    def _made_from(self) -> str | None:
-        """What decides on the rows: code, inputs and run time. None where the code is not known."""
-        mine = self._identity
-        if mine.code is None:
-            return None
-        told = json.dumps([mine.dataset, mine.slice_id, mine.code, mine.run_time, dict(mine.inputs)], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()
-
     def _load(self) -> WriteOnceLoad:
         from lakewright.connectors.postgres_proxy_load import WriteOnceLoad
 
@@ -103,5 +93,5 @@ class OpenedProxy(OpenedView[PostgresProxy]):
             keep=1,  # of no effect: nothing is dropped
             limits=self._destination.limits,
             keeper=self._destination.keeper,
-            made_from=self._made_from(),
+            made_from=self._identity.made_from,
         )

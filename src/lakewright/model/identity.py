@@ -6,6 +6,7 @@ Delta skip a commit whose number is not higher than the last one of the same sli
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,14 @@ class Identity:
             # One name for all batches of a generation, since Delta keeps every name: the number rises with both.
             return name, (place << 32) + self.number if self.part.startswith(_JUDGED) else place
         return self.app_id, self.number
+
+    @property
+    def made_from(self) -> str | None:
+        """A name for what decides on the rows: code, inputs and run time. None where the code is not known."""
+        if self.code is None:
+            return None
+        told = json.dumps([self.dataset, self.slice_id, self.code, self.run_time, dict(self.inputs)], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
 
     @property
     def filtered(self) -> Filtered | None:

@@ -141,6 +141,19 @@ def test_each_load_is_written_once_and_the_database_denies_the_loader_to_change_
         point_view_at(database.as_loader, view="devices", version=9)
 
 
+@pytest.mark.shows("04.proxy", 3)
+@pytest.mark.parametrize("right", ["INSERT", "UPDATE", "DELETE", "TRUNCATE"])
+def test_a_right_that_the_database_grants_by_itself_is_found_before_anything_is_written(database, tmp_path, right):
+    set_up_keeper(database.connection, keeper=database.keeper, loader=database.loader)
+    by_itself = f"ALTER DEFAULT PRIVILEGES FOR ROLE {database.loader} {{}} {right} ON TABLES {{}} PUBLIC"
+    database.rows(by_itself.format("GRANT", "TO"))
+    with pytest.raises(ConfigurationError, match="could still change what it has loaded: it was granted the right to"):
+        loaded(database, tmp_path, ONE)
+    assert database.tables() == []
+    database.rows(by_itself.format("REVOKE", "FROM"))
+    assert loaded(database, tmp_path, ONE) == 1
+
+
 def test_a_protection_that_would_not_protect_is_refused_and_dead_loads_are_cleared_away(database, tmp_path):
     set_up_keeper(database.connection, keeper=database.keeper, loader=database.loader)
     database.rows('CREATE TABLE "_lw_new_dead" (n int)')
@@ -300,29 +313,39 @@ def test_a_pipeline_publishes_write_once_files_behind_a_manifest_and_goes_back_w
     def written() -> dict[Path, bytes]:
         return {file: file.read_bytes() for file in (folder / "loads").rglob("*.parquet")}
 
+    def loads() -> int:
+        return len(list((folder / "loads").iterdir()))
+
     deliver(shop, ONE)
     assert not shop.run(at="2026-01-02").errors
     assert (shown(), shop.store.receipts.live("published", "whole").rows) == (lines(ONE), 3)
     assert not shop.run(at="2026-01-02").outcomes
     first = written()
     deliver(shop, TWO)
-    for place in ("loaded", "manifest"):  # half-way, and before it can be seen
+    for place in ("staged", "loaded", "manifest"):  # half-way, whole, and before it can be seen
         failing_at(place)
         assert isinstance(shop.run(at="2026-01-02").errors[0], FailpointReached)
         arm({})
-        assert shown() == lines(ONE)
+        assert (shown(), loads()) == (lines(ONE), 1 if place == "staged" else 2)
+    waiting = written()
     assert not shop.run(at="2026-01-02").errors
     assert (shown(), read_manifest(str(folder)).number) == (lines(TWO), 2)
+    assert shop.store.receipts.live("published", "whole").rows == len(lines(TWO))
+    assert (written(), loads()) == (waiting, 2), "it was not loaded again"
     assert first.items() <= written().items(), "what was written stays as it was"
 
     before = written()
     shop.rollback("published")
     assert (shown(), read_manifest(str(folder)).number, written()) == (lines(ONE), 3, before)
     assert not shop.run(at="2026-01-02").outcomes, "nothing comes back by itself"
+    for number in (3, 4):  # the same execution again, which had completed
+        assert not shop.run(["published"], again=True, at="2026-01-02").errors
+        assert (shown(), loads()) == (lines(TWO), number)
+        assert before.items() <= written().items(), "the former ones are bit for bit what they were"
     into, zombie = FileProxy(str(folder)), Identity("published", "whole", 1, "zombie")
     opened = into.open("published", zombie, connections=Connections(), spark=spark)
-    assert opened.replace(spark.createDataFrame(lines(TWO), DEVICES), where="true") is None
-    assert shown() == lines(ONE)
+    assert opened.replace(spark.createDataFrame(lines(ONE), DEVICES), where="true") is None
+    assert shown() == lines(TWO)
     known = shop.store.receipts.live_slices("published").keys()
     shop.rebuild_store()
     assert shop.store.receipts.live_slices("published").keys() == known
@@ -333,3 +356,50 @@ def test_a_pipeline_publishes_write_once_files_behind_a_manifest_and_goes_back_w
     for wrong in ({"folder": "s3://b/x"}, {"folder": ""}, {"file_format": "xml"}, {"empty": "maybe"}):
         with pytest.raises(ConfigurationError):
             FileProxy(**{"folder": "x", **wrong})
+
+
+@pytest.mark.shows("04.proxy", 5)
+def test_files_that_wait_for_their_manifest_are_shown_only_where_they_are_whole_and_made_from_the_same(spark, project):
+    shop = project({"pipelines/shop.py": FILES})
+    folder = shop.folder / "exports" / "devices"
+
+    def loads() -> set[Path]:
+        return set((folder / "loads").iterdir())
+
+    def fails() -> Path:
+        before = loads() if folder.exists() else set()
+        failing_at("manifest")
+        assert isinstance(shop.run(at="2026-01-02").errors[0], FailpointReached)
+        arm({})
+        (new,) = loads() - before
+        return new
+
+    def shown() -> tuple[list[tuple[object, ...]], str]:
+        rows = read_latest_load(spark, str(folder), schema=DEVICES, verify="checksums").collect()
+        return sorted(tuple(row) for row in rows), read_manifest(str(folder)).load
+
+    # Other inputs: the waiting load is not what would be made now.
+    deliver(shop, ONE)
+    old = fails()
+    deliver(shop, TWO)
+    assert not shop.run(at="2026-01-02").errors
+    assert (shown()[0], len(loads())) == (lines(TWO), 2)
+    assert shown()[1] != old.name
+    # A file of it is gone, or was cut short, since.
+    for spoil in (Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-1])):
+        deliver(shop, ONE if shown()[0] == lines(TWO) else TWO)
+        spoiled = fails()
+        spoiled.chmod(0o755)
+        file = next(spoiled.glob("*.parquet"))
+        file.chmod(0o644)
+        spoil(file)
+        known = len(loads())
+        assert not shop.run(at="2026-01-02").errors
+        assert (shown()[1] != spoiled.name, len(loads())) == (True, known + 1)
+    # Shown, and killed before the ledger knew: it is recorded, and not written once more.
+    deliver(shop, ONE)
+    waiting = fails()
+    publish_load(str(folder), waiting.name)
+    assert not shop.run(at="2026-01-02").errors
+    assert shown() == (lines(ONE), waiting.name)
+    assert not shop.run(at="2026-01-02").outcomes

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import failpoint
@@ -29,7 +29,16 @@ from lakewright.patterns.idempotency.refusals import refuse_empty
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Manifest", "load_rows", "load_size", "publish_load", "read_latest_load", "read_manifest", "write_load"]
+__all__ = [
+    "Manifest",
+    "load_rows",
+    "load_size",
+    "publish_load",
+    "read_latest_load",
+    "read_manifest",
+    "whole_loads",
+    "write_load",
+]
 
 _LOADS, _MANIFESTS, _FORMAT = "loads", "manifests", "_format.json"
 _CHUNK = 1 << 20
@@ -62,8 +71,11 @@ def write_load(
     file_format: Literal["parquet", "json", "csv", "orc"] = "parquet",
     options: Mapping[str, str] | None = None,
     empty: Literal["allow", "fail"] = "fail",
+    made_from: str | None = None,
 ) -> str:
     """Runs a job that writes the frame into a new folder; returns the load's name. Readers see nothing of it yet.
+
+    ``made_from`` is a name for all that decides on the rows, by which `whole_loads` finds the load again.
 
     >>> load = write_load(spark.createDataFrame([("v1",)], "visit string"), folder)
     >>> publish_load(folder, load).number
@@ -80,7 +92,9 @@ def write_load(
     chosen = dict(options or {})
     try:
         df.write.format(file_format).options(**chosen).save(str(new))
-        (new / _FORMAT).write_text(json.dumps({"format": file_format, "options": chosen}), encoding="utf-8")
+        sizes = {file.relative_to(new).as_posix(): file.stat().st_size for file in _data_files(new)}
+        told = {"format": file_format, "options": chosen, "from": made_from, "files": sizes}
+        (new / _FORMAT).write_text(json.dumps(told), encoding="utf-8")
         for file in _walk(new):
             file.chmod(0o444)
         failpoint("staged")
@@ -91,6 +105,25 @@ def write_load(
         shutil.rmtree(new, ignore_errors=True)
         raise
     return name
+
+
+def whole_loads(path: str, *, made_from: str, file_format: str, options: Mapping[str, str]) -> list[str]:
+    """The loads that were made from exactly this and are what they were when they were written, the oldest first."""
+    found = []
+    for note in (_home(path) / _LOADS).glob(f"*/{_FORMAT}"):
+        told = _note(note)
+        there = {file.relative_to(note.parent).as_posix(): file.stat().st_size for file in _data_files(note.parent)}
+        same = (told.get("from"), told.get("format"), told.get("options")) == (made_from, file_format, dict(options))
+        if same and told["files"] == there:
+            found.append((note.stat().st_mtime_ns, note.parent.name))
+    return [name for _, name in sorted(found)]
+
+
+def _note(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError:  # a machine that lost its power, perhaps
+        return {}
 
 
 def load_size(path: str, load: str) -> int:
