@@ -23,7 +23,7 @@ from lakewright.lake.sessions import ChildSessions
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, business_columns
 from lakewright.model.connections import Connections
-from lakewright.model.deletion_vectors import lost_vectors
+from lakewright.model.deletion_vectors import lost_by_log, lost_vectors
 from lakewright.model.identity import Identity
 from lakewright.model.outside import Destination, Log
 from lakewright.model.slices import EVENT_COLUMN
@@ -151,7 +151,7 @@ class Lake:
 
     def properties(self, name: str) -> dict[str, str]:
         """What a dataset's table was declared with, as far as the log's files tell."""
-        return self._log(self.resolve(name)).properties()
+        return self._log(self.resolve(name)).properties() or {}
 
     def checkpoint(self, name: str, generation: int) -> str:
         """Where a stream keeps how far it is."""
@@ -208,6 +208,13 @@ class Lake:
         files = self._at(path, name, version).inputFiles()
         lost = [file for file in files if not os.path.exists(unquote(urlparse(file).path))]
         return [*lost, *lost_vectors(Path(folder), version)]
+
+    def lost_by_log(self, name: str, version: int) -> list[str]:
+        """The same as the log tells it, without Spark; of a log that was cleaned, what is left of it."""
+        folder = local_path(self.resolve(name))
+        if folder is None or name in self._outside or not self.delta_log(name).exists():
+            return []
+        return lost_by_log(Path(folder), version)
 
     def _at(self, path: str, name: str, version: int) -> DataFrame:
         try:

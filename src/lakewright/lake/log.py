@@ -105,10 +105,10 @@ class DeltaLog:
                 return StructType.fromJson(json.loads(json.loads(found)["metaData"]["schemaString"]))
         return None
 
-    def properties(self) -> dict[str, str]:
-        """The table's properties as they are declared now, as far as the files at hand tell."""
+    def properties(self) -> dict[str, str] | None:
+        """The table's properties as they are declared now; None where the files at hand do not tell."""
         declared = self._metadata()
-        return {} if declared is None else dict(declared.get("configuration") or {})
+        return None if declared is None else dict(declared.get("configuration") or {})
 
     def partition_columns(self) -> tuple[str, ...] | None:
         """The columns by which the table is laid out now; None where the files at hand do not tell."""

@@ -1,9 +1,10 @@
 """One table of the lake, opened for one attempt of one step.
 
 Guarantee:
-    Each call makes at most one commit, and that commit carries the attempt's identity: its JSON in
+    Each call makes at most one commit of data, and that commit carries the attempt's identity: its JSON in
     ``userMetadata`` and its number as the transaction's version, so that Delta skips it if a newer attempt
-    was there first. What the commit did is read back from the log, never from a second job.
+    was there first. What the commit did is read back from the log, never from a second job. How long the table is
+    to keep its versions is told before that, in a commit without data, where the table says otherwise.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _CHECK_ROWS = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+_RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+"""What may be declared anew of a table that is there: it says how long versions are kept, and changes no file.
+
+A change feed tells nothing of the commits before it, and deletion vectors shut out older readers: people turn them on.
+"""
 
 
 class AttemptTable:
@@ -81,6 +87,7 @@ class AttemptTable:
 
         ``within`` says that the frame was made to fulfil it, so that not each row is looked at once more.
         """
+        self._keep_as_declared()
 
         def write() -> None:
             new = not self.exists()
@@ -99,6 +106,7 @@ class AttemptTable:
         """Runs a MERGE of the frame (``s``) into the table (``t``); None where Delta skipped it."""
         if not self.exists():
             self.create(frame.schema, partition_by=partition_by)
+        self._keep_as_declared()
 
         def write() -> None:
             view = f"lw_{uuid.uuid4().hex}"
@@ -114,6 +122,7 @@ class AttemptTable:
 
     def append(self, frame: DataFrame, *, partition_by: Sequence[str] = ()) -> Commit | None:
         """Runs a job that adds a micro-batch; None where it was added before."""
+        self._keep_as_declared()
 
         def write() -> None:
             writer = frame.write.format("delta").mode("append")
@@ -198,6 +207,30 @@ class AttemptTable:
             self._spark.sql(f"OPTIMIZE delta.`{self._path}`{condition}")
 
         return self._commit(write, fenced=False, settings=settings)
+
+    def _keep_as_declared(self) -> None:
+        """Let the table keep its versions for as long as is declared now, in a commit of its own before the data."""
+        if not self._declared_anew():
+            return
+
+        def write() -> None:
+            # Asked once more under the lock: the slice beside this one may have said it already.
+            if anew := self._declared_anew():
+                listed = ", ".join(f"'{name}' = '{value}'" for name, value in anew.items())
+                self._spark.sql(f"ALTER TABLE delta.`{self._path}` SET TBLPROPERTIES ({listed})")
+
+        self._as("schema", "properties")._commit(write)
+        failpoint("history_declared")
+
+    def _declared_anew(self) -> dict[str, str]:
+        wanted = {name: self._properties[name] for name in _RETENTION if name in self._properties}
+        if not wanted or not self.exists():
+            return {}
+        told = self.log.properties()
+        if told is None:  # an object store, or a log that was cleaned of it
+            rows = self._spark.sql(f"SHOW TBLPROPERTIES delta.`{self._path}`").collect()
+            told = {row["key"]: row["value"] for row in rows}
+        return {name: value for name, value in wanted.items() if told.get(name) != value}
 
     def telling(self, **details: str) -> AttemptTable:
         """The same table, whose commits tell more than who wrote them."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
-__all__ = ["lost_vectors", "vector_file"]
+__all__ = ["lost_by_log", "lost_vectors", "vector_file"]
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -23,14 +24,29 @@ _ENCODED = 20
 
 def lost_vectors(folder: Path, version: int) -> list[str]:
     """The files of vectors that a version of the table in a local folder names, and that are no longer there."""
-    log = folder / "_delta_log"
-    named: dict[str, str | None] = {}
-    for action in _newest_first(log, version):
+    return _missing(folder, (vector_file(told.get("deletionVector")) for told in _live(folder, version)))
+
+
+def lost_by_log(folder: Path, version: int) -> list[str]:
+    """All files that a version names and that are no longer there, data and vectors. Needs no Spark."""
+    live = _live(folder, version)
+    data = (unquote(str(told["path"])).removeprefix("file:") for told in live)
+    return [*_missing(folder, data), *_missing(folder, (vector_file(told.get("deletionVector")) for told in live))]
+
+
+def _live(folder: Path, version: int) -> list[Mapping[str, Any]]:
+    """The files of a version, as far as its log still tells."""
+    named: dict[str, Mapping[str, Any] | None] = {}
+    for action in _newest_first(folder / "_delta_log", version):
         for word in ("add", "remove"):
             if (file := action.get(word)) is not None:
                 # A file that gets a vector is removed and added by one commit: what was added counts.
-                named.setdefault(file["path"], vector_file(file.get("deletionVector")) if word == "add" else None)
-    return sorted({name for name in named.values() if name is not None and not (folder / name).exists()})
+                named.setdefault(file["path"], file if word == "add" else None)
+    return [told for told in named.values() if told is not None]
+
+
+def _missing(folder: Path, names: Iterable[str | None]) -> list[str]:
+    return sorted({name for name in names if name is not None and not (folder / name).exists()})
 
 
 def vector_file(told: Mapping[str, Any] | None) -> str | None:

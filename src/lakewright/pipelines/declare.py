@@ -140,6 +140,7 @@ class Pipeline:
         retries: int = 2,
         timeout: str | None = None,
         compute: str | None = None,
+        history: str | None = None,
         maintenance: Maintenance | None = None,
         description: str = "",
     ) -> None:
@@ -150,7 +151,8 @@ class Pipeline:
 
         Event times before ``start`` (the pipeline's, where none is given) count as unusable. With ``mode="stream"``
         each micro-batch is an arrival, of at most ``max_records``; a continuous run looks for one ``every`` so often.
-        ``skew_buffer`` bounds what one partition may have of it; the surplus comes with later ones.
+        ``skew_buffer`` bounds what one partition may have of it; the surplus comes with later ones. ``history`` is for
+        how long earlier versions can be read.
         """
         place = _caller()
         if not hasattr(source, "look"):
@@ -182,6 +184,7 @@ class Pipeline:
             retries=retries,
             timeout=timeout,
             compute=compute,
+            history=history,
             maintenance=maintenance,
             description=description or (contract.description if contract else "") or "",
         )

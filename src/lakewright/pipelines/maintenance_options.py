@@ -13,7 +13,8 @@ __all__ = ["check_maintenance"]
 
 
 def check_maintenance(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse a maintenance policy that is none, and one that would delete what the dataset's history needs."""
+    """Refuse a history that is no length, a maintenance policy that is none, and one that deletes what it needs."""
+    history = as_length(name, "history", options.get("history"))
     policy, into = options.get("maintenance"), options.get("into")
     if policy is None:
         return
@@ -24,7 +25,6 @@ def check_maintenance(name: str, options: Mapping[str, Any]) -> None:
             f"{name} goes to {into.shown}, where a run has no files to join.",
             hint='Leave when="after run" out: `lakewright maintain` looks after it there.',
         )
-    history = as_length(name, "history", options.get("history"))
     if history is not None and policy.keeps(history) < history and not policy.unsafe:
         raise ConfigurationError(
             f"{name} keeps its history for {options['history']}, and its maintenance would delete the files of older "

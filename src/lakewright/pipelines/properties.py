@@ -1,4 +1,4 @@
-"""What Delta is told of a dataset when it makes its table."""
+"""What Delta is told of a dataset: all of it when its table is made, how long versions are kept at each write."""
 
 from __future__ import annotations
 
