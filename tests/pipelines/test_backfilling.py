@@ -94,6 +94,11 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
     told = list(edited.plan_backfill(names, wish).warnings)
     assert any("made by older code or options" in line for line in told)
 
+    whole = project({"pipelines/shop.py": PIPELINE.replace('inputs={"rates": Latest()}', 'inputs={"rates": Whole()}')})
+    names, wish = whole.backfill_wish("2026-01-01", "2026-01-02", select=["rated"], sources=False, outdated=False)
+    told = list(whole.plan_backfill(names, wish).warnings)
+    assert any("rates is read as it is now (Whole()) and has changed since" in line for line in told)
+
     # What was recorded is no longer there: without --sources nobody needs it.
     (shop.folder / "landing" / "orders" / "o.json").unlink()
     names, wish = edited.backfill_wish("2026-01-01", "2026-01-02", select=["+rated"], sources=True, outdated=False)
@@ -121,8 +126,10 @@ def test_a_pinned_version_that_is_too_old_and_a_plain_merge_are_told(tmp_path):
             for name, again in (("rated", "2026-01-01"), ("known", "arrival-1"))
         ]
 
-        def told(**properties: str) -> list[str]:
-            lake = SimpleNamespace(borrowed=frozenset(), properties=lambda name: properties)
+        def told(*lost: str, **properties: str) -> list[str]:
+            lake = SimpleNamespace(
+                borrowed=frozenset(), properties=lambda name: properties, lost_by_log=lambda name, version: lost
+            )
             known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
             return backfill_cautions(known, plans, LOOKED_AT + timedelta(days=28))
 
@@ -131,7 +138,12 @@ def test_a_pinned_version_that_is_too_old_and_a_plain_merge_are_told(tmp_path):
             "rated 2026-01-01: version 0 of rates is 28 days old and can no longer be read: it will be refused."
         )
         assert merged.startswith("known: its changes are merged again on top of what is there")
-        assert told(**{"delta.deletedFileRetentionDuration": "interval 60 days"}) == [merged]
+        longer = {"delta.deletedFileRetentionDuration": "interval 60 days"}
+        assert told(**longer) == [merged]
+        assert told("a.parquet", "b.parquet", **longer) == [
+            "rated 2026-01-01: version 0 of rates can no longer be read: 2 of its files are gone: it will be refused.",
+            merged,
+        ]
 
 
 def test_a_table_outside_the_lake_goes_back_by_its_history_however_old_it_is(tmp_path):
@@ -149,7 +161,9 @@ def test_a_table_outside_the_lake_goes_back_by_its_history_however_old_it_is(tmp
         def told(name: str, slice_id: str) -> list[str]:
             again = (SliceState(Slice.parse(slice_id), "again", ""),)
             plan = DatasetPlan(bench.graph[name], bench.graph.slicing[name], again, 1)
-            lake = SimpleNamespace(borrowed=frozenset(), properties=lambda name: {}, outside=frozenset({"shown"}))
+            lake = SimpleNamespace(
+                borrowed=frozenset(), properties=lambda name: {}, outside={"shown"}, lost_by_log=lambda name, version: []
+            )
             known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
             return backfill_cautions(known, [plan], LOOKED_AT + timedelta(days=28))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,10 @@ def live(shop) -> dict[str, int]:
     return {name: one.version for name, one in shop.store.receipts.live_slices("devices").items()}
 
 
-def planned(shop, slice_id: str) -> list[str]:
+def planned(shop, slice_id: str, *, newest: str = "arrival-4") -> list[str]:
     """What a plan says that repeats a slice."""
     plan = shop.plan_backfill(["devices"], Wish(utc_now(), again={"devices": frozenset({slice_id})}))
-    assert [state.slice.id for state in plan["devices"].to_make][-1] == "arrival-4", "on to the newest"
+    assert [state.slice.id for state in plan["devices"].to_make][-1] == newest, "on to the newest"
     assert effect_of(plan["devices"].dataset) == "restore"
     return list(plan.warnings)
 
@@ -134,6 +135,8 @@ def test_it_is_refused_before_anything_is_touched_where_the_version_is_gone_or_r
         (error,) = shop.run(at="2026-01-02", again=True, slices=[slice_id]).errors
         assert isinstance(error, TargetError)
         assert "before rows were erased" in str(error)
+        (told,) = planned(shop, slice_id)
+        assert f"before rows were erased (version {log.latest()}): it will be refused" in told
     assert (log.latest(), live(shop)) == (before, known)
 
     deliver(shop.folder, 6, [("new", "N", False)])
@@ -145,6 +148,9 @@ def test_it_is_refused_before_anything_is_touched_where_the_version_is_gone_or_r
     with shop.store.transaction() as conn:  # and without the barrier, what is left of the versions decides
         conn.exec_driver_sql("UPDATE receipts SET kind = 'maintenance' WHERE kind = 'erase'")
     before = log.latest()
+    (told,) = planned(shop, "arrival-2", newest="arrival-5")
+    assert re.search(r"arrival-2: version 1, which it would go back to, .* \d+ of its files are gone", told)
+    assert "goes back to version" in planned(shop, "arrival-5", newest="arrival-5")[0], "this one is whole"
     (error,) = shop.run(at="2026-01-02", again=True, slices=["arrival-2"]).errors
     assert "arrival-2 cannot be repeated" in str(error)
     assert "The earliest slice that can be repeated is arrival-5" in str(error)

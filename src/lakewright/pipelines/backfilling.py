@@ -1,6 +1,6 @@
 """What a backfill would do to a dataset, and where it could not give what the slices held when they were first made.
 
-Answered from declarations and receipts alone: no Spark starts and no data is read.
+Answered from declarations, receipts and logs: no Spark starts and no data is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakewright.errors import ConfigurationError, LakewrightError
 from lakewright.model.references import Latest, Pinned, Whole
 from lakewright.model.times import parse_duration
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.restoring import goes_back, going_back_of
+from lakewright.pipelines.restoring import erased_after, goes_back, going_back_of
 from lakewright.pipelines.states import DatasetPlan, SliceState
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Workshop
@@ -137,12 +137,22 @@ def _by_restore(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     decision = going_back_of(shop.store, name, first)
     if decision.version is None:
         return [f"{name}: is emptied before {first.id} is merged: no earlier slice is known."]
+    if (erased := erased_after(shop.store, name, decision.version)) is not None:
+        return [
+            f"{name} {first.id}: version {decision.version}, which it would go back to, is from before rows were "
+            f"erased (version {erased}): it will be refused. Send a corrected change in a new arrival instead."
+        ]
     # A table outside the lake is rebuilt from its history, which keeps every change.
     outside = name in shop.lake.outside
     if not outside and (age := _too_old(shop, name, decision.version, now)) is not None:
         return [
             f"{name} {first.id}: version {decision.version}, which it would go back to, is {age} old, and the table "
             "keeps versions for less: it will be refused. `history` keeps them for longer, from now on."
+        ]
+    if lost := shop.lake.lost_by_log(name, decision.version):
+        return [
+            f"{name} {first.id}: version {decision.version}, which it would go back to, is no longer whole: "
+            f"{len(lost)} of its files are gone. It will be refused."
         ]
     return [
         f"{name}: goes back to version {decision.version} before {first.id} is merged, then on to the newest slice."
@@ -158,11 +168,15 @@ def _by_pin(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
         for state in repeat.states:
             first = shop.store.receipts.first(name, state.slice.id)
             then = None if first is None else first.inputs.get(given.dataset)
-            if then is not None and (age := _too_old(shop, given.dataset, then, now)) is not None:
-                told.append(
-                    f"{name} {state.slice.id}: version {then} of {given.dataset} is {age} old and can no longer be "
-                    "read: it will be refused."
-                )
+            if then is None:
+                continue
+            if (age := _too_old(shop, given.dataset, then, now)) is not None:
+                why = f"is {age} old and can no longer be read"
+            elif lost := shop.lake.lost_by_log(given.dataset, then):
+                why = f"can no longer be read: {len(lost)} of its files are gone"
+            else:
+                continue
+            told.append(f"{name} {state.slice.id}: version {then} of {given.dataset} {why}: it will be refused.")
     return told
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Workshop
     from lakewright.store import Store
 
-__all__ = ["goes_back", "going_back_of", "record_restore_outside", "restore_before"]
+__all__ = ["erased_after", "goes_back", "going_back_of", "record_restore_outside", "restore_before"]
 
 _NOTHING = -1
 """The version that a table goes back to when it is emptied."""
@@ -50,6 +50,11 @@ def goes_back(writer: Writer | None) -> bool:
 def going_back_of(store: Store, name: str, slice_: Slice) -> GoingBack:
     """What making a slice would do to the table before anything is merged; asks the receipts alone."""
     return decide_going_back(slice_.id, slice_, _known(store, name).executions)
+
+
+def erased_after(store: Store, name: str, version: int) -> int | None:
+    """The newest commit after a version that erased rows: no restore crosses it."""
+    return max((one for one in _known(store, name).erased if one > version), default=None)
 
 
 def restore_before(current: Attempt, frame: DataFrame, writer: Writer, name: str) -> int | None:
