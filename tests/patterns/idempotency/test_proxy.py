@@ -226,6 +226,10 @@ def test_files_are_shown_by_a_manifest_and_delta_keeps_its_versions(spark, datab
     table = str(tmp_path / "delta")
     overwrite_slice(frames[0], table)
     keep_versions(spark, table, keep="3650 days")
+    properties = spark.sql(f"DESCRIBE DETAIL delta.`{table}`").first()["properties"]
+    ten_years = f"interval {3650 * 86_400} seconds"
+    for name in ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"):
+        assert properties[name] == ten_years, "without its log a version cannot be read, nor without its files"
     overwrite_slice(frames[1], table)
     versions = [sorted(tuple(row) for row in read_version(spark, table, number).collect()) for number in (0, 2)]
     assert versions == [lines(ONE), lines(TWO)]

@@ -202,6 +202,32 @@ def test_the_first_day_again_a_gap_a_crash_and_a_wrong_time(
     assert [one.version for one in read_merges(spark, path).executions] == [first.version]
 
 
+@pytest.mark.shows("04.stateful-merger", 2, 7)
+def test_a_table_is_not_emptied_where_its_log_may_have_told_of_an_earlier_execution(
+    spark: SparkSession, path: str
+) -> None:
+    merged(spark, path, "2024-10-05")
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    for day in ("2024-10-06", "2024-10-07"):
+        merged(spark, path, day)
+    log = Path(path, "_delta_log")
+    sixth = read_merges(spark, path).executions[1].version
+    assert (log / f"{sixth:020d}.checkpoint.parquet").exists()
+    for gone in range(sixth):  # as Delta does it once the retention of the log has passed
+        (log / f"{gone:020d}.json").unlink()
+    left = read_merges(spark, path)
+    assert ([one.name[:10] for one in left.executions], left.complete) == (["2024-10-07", "2024-10-06"], False)
+
+    before, content = version(path), held(spark, path)
+    for day in ("2024-10-06", "2024-10-05"):
+        with pytest.raises(TargetError, match=f"{day}.* is the earliest execution that the log .* still tells of"):
+            merged(spark, path, day)
+        assert (version(path), held(spark, path)) == (before, content) == (before, built("2024-10-07", FEED))
+    back = merged(spark, path, "2024-10-07", {**FEED, "2024-10-07": CORRECTED})
+    assert (back.decision.action, back.decision.version) == ("restore", sixth)
+    assert held(spark, path) == built("2024-10-07", {**FEED, "2024-10-07": CORRECTED})
+
+
 def test_how_far_to_go_back_is_read_and_never_computed() -> None:
     known = [Execution("d5", 5, 5, 4), Execution("d6", 6, 7, 6), Execution("d7", 7, 9, 8), Execution("d8", 8, 10, 9)]
     assert decide_going_back("d7", 7, known).version == 8, "the compacted one"

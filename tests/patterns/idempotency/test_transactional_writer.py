@@ -28,6 +28,7 @@ from lakewright.model.connections import Connection
 from lakewright.model.secrets import Secret
 from lakewright.patterns.idempotency.merger import merge_changes
 from lakewright.patterns.idempotency.transactional_writer import (
+    Written,
     check_transaction_timeout,
     retry_conflicts,
     write_in_transaction,
@@ -120,9 +121,18 @@ def test_a_delta_write_that_is_killed_before_its_commit_leaves_orphans_and_a_rep
     assert len(table(spark, path)) == 18
 
 
+def merged(frame: DataFrame, path: str, tries: int) -> None:
+    retry_conflicts(lambda: merge_changes(frame, path, keys=["k"], sequence="n"), what=path, tries=tries)
+
+
+def replaced(frame: DataFrame, path: str, tries: int) -> None:
+    write_in_transaction(frame, path, where="k = 'a'", tries=tries)
+
+
 @pytest.mark.shows("04.transactional-writer", 7)
+@pytest.mark.parametrize("write", [merged, replaced])
 def test_of_two_writers_of_the_same_rows_one_tries_again_or_fails_in_words(
-    spark: SparkSession, path: str, tmp_path: Path
+    spark: SparkSession, path: str, tmp_path: Path, write: Callable[[DataFrame, str, int], None]
 ) -> None:
     spark.createDataFrame([("a", 0)], "k string, n int").write.format("delta").save(path)
     go, begun = tmp_path / "go", tmp_path / "begun"
@@ -137,25 +147,22 @@ def test_of_two_writers_of_the_same_rows_one_tries_again_or_fails_in_words(
     slow = spark.createDataFrame([("a", 1)], "k string, n int").withColumn("n", F.udf(slowly, "int")("n"))
     seen: dict[str, BaseException] = {}
 
-    def merging(tries: int) -> Callable[[], None]:
-        def work() -> None:
-            try:
-                retry_conflicts(lambda: merge_changes(slow, path, keys=["k"], sequence="n"), what=path, tries=tries)
-            except BaseException as error:
-                seen["error"] = error
-
-        return work
+    def writing(tries: int) -> None:
+        try:
+            write(slow, path, tries)
+        except BaseException as error:
+            seen["error"] = error
 
     for tries, left in ((1, 5), (2, 1)):
         seen.clear()
         go.unlink(missing_ok=True)
         begun.unlink(missing_ok=True)
-        one = threading.Thread(target=merging(tries))
+        one = threading.Thread(target=writing, args=(tries,))
         one.start()
         while not begun.exists():
             assert one.is_alive()
         # It has read the table and not written yet: now the other one is faster.
-        merge_changes(spark.createDataFrame([("a", 5)], "k string, n int"), path, keys=["k"])
+        write(spark.createDataFrame([("a", 5)], "k string, n int"), path, 1)
         go.touch()
         one.join(60)
         assert table(spark, path) == [("a", left)]
@@ -164,6 +171,23 @@ def test_of_two_writers_of_the_same_rows_one_tries_again_or_fails_in_words(
             assert "another writer has changed the same rows" in str(seen["error"])
         else:
             assert seen == {}, "it was tried again, and succeeded"
+
+
+def test_a_write_takes_the_place_of_the_rows_that_it_names_in_the_layout_that_it_is_given(
+    spark: SparkSession, path: str
+) -> None:
+    schema = "visit string, day string"
+    first = spark.createDataFrame([("v1", "2026-01-01"), ("v2", "2026-01-02"), ("v3", "2026-01-02")], schema)
+    assert write_in_transaction(first, path, partition_by=["day"], run=("visits", 1)).rows == 3
+    assert {tuple(cells.items()) for cells in live_files(path).values()} == {
+        (("day", "2026-01-01"),), (("day", "2026-01-02"),),
+    }  # fmt: skip
+    again = spark.createDataFrame([("v4", "2026-01-02")], schema)
+    slice_of_it: dict[str, Any] = {"where": "day = '2026-01-02'", "partition_by": ["day"], "run": ("visits", 2)}
+    assert write_in_transaction(again, path, **slice_of_it) == Written(version=1, rows=1)
+    assert table(spark, path) == [("v1", "2026-01-01"), ("v4", "2026-01-02")]
+    assert write_in_transaction(again, path, **slice_of_it).version is None, "the same run replaces nothing again"
+    assert version(path) == 1
 
 
 @pytest.mark.shows("04.transactional-writer", 1, 2)
