@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lakewright import JsonFiles, Merger, Pinned, Pipeline, PostgresTable, StatefulMerger
 from lakewright.cli.main import app
 from lakewright.model.slices import Slice
-from lakewright.pipelines.backfilling import backfill_cautions, effect_of
+from lakewright.pipelines.backfilling import backfill_cautions, backfill_limits, effect_of
 from lakewright.pipelines.states import DatasetPlan, SliceState
 from lakewright.store import open_store
 from tests.pipelines.lab import LOOKED_AT, lab
@@ -79,6 +79,7 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
         return list(shop.plan_backfill(names, wish).warnings)
 
     assert cautions() == []
+    assert shop.plan(at="2026-01-02").backfill_limits == {}
     land(shop.folder, "r2.json", [{"customer": 1, "rate": 3}], folder="rates")
     ok(shop.run(["rates"], at="2026-01-02"))
     (told,) = cautions()
@@ -87,6 +88,15 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
     shown = CliRunner().invoke(app, [*typed, "--project", str(shop.folder)])
     assert shown.exit_code == 0, shown.output
     assert "rates is read as it is now" in " ".join(shown.output.split())
+
+    # A plan tells it before anybody asks for a backfill.
+    names = ["rated", "customers"]
+    (limit,) = shop.plan(names, at="2026-01-02").backfill_limits["rated"]
+    assert limit.startswith("2026-01-01: rates is read as it is now (Latest()) and has changed since")
+    typed = ["plan", "--at", "2026-01-02", "--select", "rated", "--select", "customers", "--project", str(shop.folder)]
+    shown = " ".join(CliRunner().invoke(app, typed).output.split())
+    assert "a backfill is not exact: 2026-01-01: rates is read as it is now" in shown
+    assert "Merger by customer (backfill: merge)" in shown
 
     changed = PIPELINE.replace('"order_id", "at", "rate"', '"order_id", "at", "rate", "amount"')
     edited = project({"pipelines/shop.py": changed})
@@ -101,6 +111,8 @@ def test_each_writer_says_what_a_backfill_does_and_what_speaks_against_it(projec
 
     # What was recorded is no longer there: without --sources nobody needs it.
     (shop.folder / "landing" / "orders" / "o.json").unlink()
+    (limit,) = edited.plan(["orders"], at="2026-01-02").backfill_limits["orders"]
+    assert limit.startswith("arrival-1 cannot be read as it was")
     names, wish = edited.backfill_wish("2026-01-01", "2026-01-02", select=["+rated"], sources=True, outdated=False)
     told = list(edited.plan_backfill(names, wish).warnings)
     assert any(line.startswith("orders arrival-1 cannot be read as it was") for line in told)
@@ -144,6 +156,12 @@ def test_a_pinned_version_that_is_too_old_and_a_plain_merge_are_told(tmp_path):
             "rated 2026-01-01: version 0 of rates can no longer be read: 2 of its files are gone: it will be refused.",
             merged,
         ]
+        # The oldest version goes first: of a hundred slices a plan tells that one.
+        lake = SimpleNamespace(borrowed=frozenset(), properties=lambda name: {}, lost_by_log=lambda name, version: [])
+        known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
+        assert backfill_limits(known, plans, LOOKED_AT + timedelta(days=28)) == {
+            "rated": ("2026-01-01: version 0 of rates is 28 days old and can no longer be read: it will be refused.",)
+        }
 
 
 def test_a_table_outside_the_lake_goes_back_by_its_history_however_old_it_is(tmp_path):
@@ -158,18 +176,26 @@ def test_a_table_outside_the_lake_goes_back_by_its_history_however_old_it_is(tmp
             for name in ("known", "shown"):
                 bench.commit(name, f"arrival-{number}", {}, rates=number - 1)
 
+        lake = SimpleNamespace(
+            borrowed=frozenset(), properties=lambda name: {}, outside={"shown"}, lost_by_log=lambda name, version: []
+        )
+        known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
+
         def told(name: str, slice_id: str) -> list[str]:
             again = (SliceState(Slice.parse(slice_id), "again", ""),)
             plan = DatasetPlan(bench.graph[name], bench.graph.slicing[name], again, 1)
-            lake = SimpleNamespace(
-                borrowed=frozenset(), properties=lambda name: {}, outside={"shown"}, lost_by_log=lambda name, version: []
-            )
-            known = SimpleNamespace(graph=bench.graph, store=store, codes={}, lake=lake)
             return backfill_cautions(known, [plan], LOOKED_AT + timedelta(days=28))
 
         (refused,) = told("known", "arrival-2")
         assert "version 0, which it would go back to, is 28 days old" in refused
         assert "it will be refused" in refused
+        plans = [DatasetPlan(bench.graph[name], bench.graph.slicing[name], (), 3) for name in ("known", "shown")]
+        limits = backfill_limits(known, plans, LOOKED_AT + timedelta(days=28))
+        assert set(limits) == {"known"}, "the first slice empties the table, which can be done at any time"
+        assert limits["known"][0].startswith(
+            "arrival-2 and 1 more: version 0, which the table would go back to, is 28 days"
+        )
+        assert backfill_limits(known, plans, LOOKED_AT) == {}
         (goes_back,) = told("shown", "arrival-2")
         assert goes_back == ("shown: goes back to version 0 before arrival-2 is merged, then on to the newest slice.")
         assert told("shown", "arrival-1") == [

@@ -166,6 +166,7 @@ def plan_as_json(
             {
                 **_dataset_as_json(one, graph),
                 "read_from": found.read_from.get(one.dataset.name),
+                "backfill_limits": list(found.backfill_limits.get(one.dataset.name, ())),
                 **({} if forecast is None else expected_of_dataset(forecast.datasets[one.dataset.name])),
                 **({} if reasons is None else {"explain": explained_as_json(reasons[one.dataset.name])}),
             }

@@ -37,6 +37,8 @@ def plan_tree(plan: Plan, graph: Graph) -> Tree:
             continue
         for line, style in state_lines(one):
             branches[one.dataset.name].add(Text(line, style=style))
+        for line in plan.backfill_limits.get(one.dataset.name, ()):
+            branches[one.dataset.name].add(Text(f"a backfill is not exact: {line}", style="yellow"))
     return root
 
 

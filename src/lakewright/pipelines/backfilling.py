@@ -5,13 +5,14 @@ Answered from declarations, receipts and logs: no Spark starts and no data is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from lakewright.errors import ConfigurationError, LakewrightError
 from lakewright.model.references import Latest, Pinned, Whole
+from lakewright.model.slices import Slice
 from lakewright.model.times import parse_duration
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.restoring import erased_after, goes_back, going_back_of
@@ -19,7 +20,7 @@ from lakewright.pipelines.states import DatasetPlan, SliceState
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["Effect", "backfill_cautions", "effect_of", "going_back_notes"]
+__all__ = ["Effect", "backfill_cautions", "backfill_limits", "effect_of", "going_back_notes"]
 
 Effect = Literal["overwrite", "merge", "restore", "send again", "new version", "take again", "rewind"]
 """``merge`` applies the changes once more on top, ``restore`` takes the table back first; a source is taken again only
@@ -27,7 +28,6 @@ where somebody asks for it, and a stream is rewound by a command of its own."""
 
 _RETENTION = timedelta(days=7)
 """How long Delta gives back a version of a table that says nothing else."""
-_NEWEST = 2**62
 
 
 def effect_of(dataset: Dataset) -> Effect:
@@ -66,6 +66,29 @@ def backfill_cautions(shop: Workshop, plans: Sequence[DatasetPlan], now: datetim
     return told
 
 
+def backfill_limits(shop: Workshop, plans: Sequence[DatasetPlan], now: datetime) -> Mapping[str, tuple[str, ...]]:
+    """Where a backfill of what was made could not be exact, by dataset: told before anybody asks for one.
+
+    What other code would make is outdated, and a merge says so by its name: neither is told here once more.
+    """
+    found = {}
+    for plan in plans:
+        dataset = plan.dataset
+        if dataset.is_stream or dataset.name in shop.lake.borrowed:
+            continue
+        slices = sorted(map(Slice.parse, shop.store.receipts.live_slices(dataset.name)))
+        if not slices:
+            continue
+        if dataset.is_source:
+            lines = _lost_window(shop, dataset, slices[0])
+        else:
+            repeat = _Repeat(dataset, [SliceState(one, "again", "") for one in slices])
+            lines = [*_by_reference(shop, repeat), *_lost_pin(shop, repeat, now), *_lost_way_back(shop, repeat, now)]
+        if lines:
+            found[dataset.name] = tuple(line.removeprefix(f"{dataset.name} ") for line in lines)
+    return found
+
+
 def going_back_notes(shop: Workshop, plans: Sequence[DatasetPlan], now: datetime) -> list[str]:
     """Which tables a run would take back before it merges, and to where."""
     return [line for repeat in _repeats(shop, plans) for line in _by_restore(shop, repeat, now)]
@@ -101,6 +124,20 @@ def _by_source(shop: Workshop, plan: DatasetPlan) -> list[str]:
     return told
 
 
+def _lost_window(shop: Workshop, dataset: Dataset, oldest: Slice) -> list[str]:
+    """Whether the source has begun to forget what was recorded: what came first goes first."""
+    arrival = shop.store.arrivals.get(dataset.name, oldest.number) if oldest.kind == "arrival" else None
+    if dataset.source is None or arrival is None or not dataset.source.repeatable:
+        return []
+    try:
+        gone = dataset.source.gone(arrival, source_context(shop, dataset))
+    except LakewrightError:  # the plan has said so where it looked for what is new
+        return []
+    return (
+        [f"{oldest.id} cannot be read as it was: {gone[0]}. A backfill with --sources cannot have it."] if gone else []
+    )
+
+
 def _by_reference(shop: Workshop, repeat: _Repeat) -> list[str]:
     """Inputs that are read as they are now, and were something else then."""
     live, told = shop.store.receipts.live_slices(repeat.dataset.name), []
@@ -108,10 +145,11 @@ def _by_reference(shop: Workshop, repeat: _Repeat) -> list[str]:
         reference = shop.graph.reference(repeat.dataset, given)
         if not isinstance(reference, Latest | Whole):
             continue
-        commits = shop.store.receipts.since(given.dataset, -1, _NEWEST)
-        newest = commits[-1].version if commits else -1
+        newest = shop.store.receipts.last_change(given.dataset)
         changed = [
-            state.slice.id for state in repeat.states if newest > live[state.slice.id].inputs.get(given.dataset, newest)
+            state.slice.id
+            for state in repeat.states
+            if newest is not None and newest > live[state.slice.id].inputs.get(given.dataset, newest)
         ]
         if changed:
             told.append(
@@ -137,47 +175,88 @@ def _by_restore(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     decision = going_back_of(shop.store, name, first)
     if decision.version is None:
         return [f"{name}: is emptied before {first.id} is merged: no earlier slice is known."]
-    if (erased := erased_after(shop.store, name, decision.version)) is not None:
-        return [
-            f"{name} {first.id}: version {decision.version}, which it would go back to, is from before rows were "
-            f"erased (version {erased}): it will be refused. Send a corrected change in a new arrival instead."
-        ]
-    # A table outside the lake is rebuilt from its history, which keeps every change.
-    outside = name in shop.lake.outside
-    if not outside and (age := _too_old(shop, name, decision.version, now)) is not None:
-        return [
-            f"{name} {first.id}: version {decision.version}, which it would go back to, is {age} old, and the table "
-            "keeps versions for less: it will be refused. `history` keeps them for longer, from now on."
-        ]
-    if lost := shop.lake.lost_by_log(name, decision.version):
-        return [
-            f"{name} {first.id}: version {decision.version}, which it would go back to, is no longer whole: "
-            f"{len(lost)} of its files are gone. It will be refused."
-        ]
+    if (why := _no_way_back(shop, name, decision.version, now)) is not None:
+        return [f"{name} {first.id}: version {decision.version}, which it would go back to, {why}"]
     return [
         f"{name}: goes back to version {decision.version} before {first.id} is merged, then on to the newest slice."
     ]
 
 
+def _lost_way_back(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
+    """The slices before which a table can no longer go back. The very first one empties it, and always can."""
+    if not goes_back(repeat.dataset.writer):
+        return []
+    name, refused, why = repeat.dataset.name, list[str](), ""
+    for state in repeat.states:
+        version = going_back_of(shop.store, name, state.slice).version
+        if version is None:
+            continue
+        found = _no_way_back(shop, name, version, now)
+        if found is None:
+            break
+        refused.append(state.slice.id)
+        why = why or f"version {version}, which the table would go back to, {found}"
+    return [f"{repeat.slices(refused)}: {why}"] if refused else []
+
+
+def _no_way_back(shop: Workshop, name: str, version: int, now: datetime) -> str | None:
+    """Why a table cannot go back to a version; None where it can."""
+    if (erased := erased_after(shop.store, name, version)) is not None:
+        return (
+            f"is from before rows were erased (version {erased}): it will be refused. Send a corrected change in a "
+            "new arrival instead."
+        )
+    if name in shop.lake.outside:  # it is rebuilt from its history, which keeps every change
+        return None
+    if (age := _too_old(shop, name, version, now)) is not None:
+        return (
+            f"is {age} old, and the table keeps versions for less: it will be refused. `history` keeps them for "
+            "longer, from now on."
+        )
+    if lost := shop.lake.lost_by_log(name, version):
+        return f"is no longer whole: {len(lost)} of its files are gone. It will be refused."
+    return None
+
+
 def _by_pin(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     """Pinned inputs whose version Delta no longer gives back."""
-    name, told = repeat.dataset.name, []
+    name = repeat.dataset.name
+    return [
+        f"{name} {slice_id}: version {then} of {of} {why}: it will be refused."
+        for of, versions in _pinned(shop, repeat)
+        for slice_id, then in versions.items()
+        if (why := _unreadable(shop, of, then, now)) is not None
+    ]
+
+
+def _lost_pin(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
+    """The same of the oldest version alone, which goes first."""
+    told = []
+    for of, versions in _pinned(shop, repeat):
+        then = min(versions.values(), default=None)
+        if then is not None and (why := _unreadable(shop, of, then, now)) is not None:
+            slices = [slice_id for slice_id, version in versions.items() if version == then]
+            told.append(f"{repeat.slices(slices)}: version {then} of {of} {why}: it will be refused.")
+    return told
+
+
+def _pinned(shop: Workshop, repeat: _Repeat) -> Iterator[tuple[str, dict[str, int]]]:
+    """Each pinned input, and which version of it each slice was first made of."""
     for given in repeat.dataset.inputs:
         if not isinstance(shop.graph.reference(repeat.dataset, given), Pinned):
             continue
-        for state in repeat.states:
-            first = shop.store.receipts.first(name, state.slice.id)
-            then = None if first is None else first.inputs.get(given.dataset)
-            if then is None:
-                continue
-            if (age := _too_old(shop, given.dataset, then, now)) is not None:
-                why = f"is {age} old and can no longer be read"
-            elif lost := shop.lake.lost_by_log(given.dataset, then):
-                why = f"can no longer be read: {len(lost)} of its files are gone"
-            else:
-                continue
-            told.append(f"{name} {state.slice.id}: version {then} of {given.dataset} {why}: it will be refused.")
-    return told
+        firsts = (
+            (state.slice.id, shop.store.receipts.first(repeat.dataset.name, state.slice.id)) for state in repeat.states
+        )
+        told = {slice_id: None if first is None else first.inputs.get(given.dataset) for slice_id, first in firsts}
+        yield given.dataset, {slice_id: version for slice_id, version in told.items() if version is not None}
+
+
+def _unreadable(shop: Workshop, name: str, version: int, now: datetime) -> str | None:
+    if (age := _too_old(shop, name, version, now)) is not None:
+        return f"is {age} old and can no longer be read"
+    lost = shop.lake.lost_by_log(name, version)
+    return f"can no longer be read: {len(lost)} of its files are gone" if lost else None
 
 
 def _by_merge(repeat: _Repeat) -> list[str]:

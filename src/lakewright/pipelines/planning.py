@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from lakewright.errors import UnknownNameError
-from lakewright.pipelines.backfilling import backfill_cautions, going_back_notes
+from lakewright.pipelines.backfilling import backfill_cautions, backfill_limits, going_back_notes
 from lakewright.pipelines.boundaries import boundary_warnings
 from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.choosing import choice_warnings, recorded_schemas
@@ -33,6 +33,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     read_from: Mapping[str, str] = field(default_factory=dict)
     """Dataset -> the other target that it is read from."""
+    backfill_limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Dataset -> where a backfill of what was made could not be exact."""
 
     def __getitem__(self, name: str) -> DatasetPlan:
         for found in self.datasets:
@@ -64,7 +66,8 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
     warnings += [*going_back_notes(shop, plans, shop.now()), *choice_warnings(shop.graph)]
     warnings += boundary_warnings([plan.dataset for plan in plans], shop.store)
-    return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from)
+    limits = backfill_limits(shop, plans, shop.now())
+    return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from, limits)
 
 
 def _news(shop: Workshop, dataset: Dataset) -> tuple[str, int]:

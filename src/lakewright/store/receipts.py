@@ -191,6 +191,12 @@ class Receipts:
         with reading(self._engine) as c:
             return staleness.live_slices(c, dataset)
 
+    def last_change(self, dataset: str) -> int | None:
+        """The newest version that changed rows."""
+        which = (receipts.c.dataset == dataset) & receipts.c.kind.in_(STALING_KINDS)
+        with reading(self._engine) as c:
+            return c.execute(select(func.max(receipts.c.version)).where(which)).scalar()
+
     def completeness(self, dataset: str) -> dict[str, Completeness]:
         """Slice -> of which of its parts it was made, where its live receipt tells."""
         query = select(receipts.c.slice_id, receipts.c.counters).where(
