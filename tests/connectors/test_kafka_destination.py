@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from lakewright import DataOverwrite, Merger
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_destination import KafkaMessages, write_messages
-from lakewright.connectors.kafka_producer import Message, Transaction
+from lakewright.connectors.kafka_ledger import Ledger
+from lakewright.connectors.kafka_producer import Message, Transaction, Transactions
 from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, MissingColumnsError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.lake.delta_errors import is_transient
@@ -174,6 +175,30 @@ def test_a_zombie_that_wakes_in_the_middle_of_its_sending_changes_nothing(sender
     assert [key for key, _, _ in to.seen()] == (["good"] if successor == "has committed" else [])
 
 
+def test_an_attempt_that_is_overtaken_before_it_has_read_the_ledger_sends_nothing(sender, monkeypatch):
+    """The name is taken over first: whoever reads the ledger before that does not know of what comes in between."""
+    to = sender()
+    overtaken: list[str] = []
+
+    def then_a_rival(step: Any) -> Any:
+        def first_of_the_two(*args: Any, **options: Any) -> Any:
+            found = step(*args, **options)
+            if not overtaken:
+                overtaken.append(step.__qualname__)
+                assert to.send(2, ("good", 1), ("good", 2)).version == 1
+            return found
+
+        return first_of_the_two
+
+    # Whichever comes first, the rival's whole attempt lies between the two.
+    monkeypatch.setattr(Transactions, "__init__", then_a_rival(Transactions.__init__))
+    monkeypatch.setattr(Ledger, "refresh_all", then_a_rival(Ledger.refresh_all))
+    assert to.send(1, ("zombie", 1)) is None
+    assert overtaken == ["Transactions.__init__"]
+    assert to.seen() == values(2, ("good", 1), ("good", 2))
+    assert (to.log.bounds(), to.log.commit(1).rows) == ((1, 1), 2)
+
+
 def test_keys_that_are_gone_get_tombstones_on_a_compacted_topic_unless_another_slice_has_them(sender):
     to = sender(2, {"cleanup.policy": "compact"})
     to.send(1, ("stays", 1), ("goes", 1), ("moves", 1))
@@ -216,10 +241,38 @@ def test_a_refusal_is_told_also_when_the_producer_stops_before_it_reports():
     class Big:
         topic, key, value = (lambda self: "alerts"), (lambda self: b"k1"), (lambda self: b"x" * 5000)
 
-    sending = Transaction(Refused(), None)
+    sending = Transaction(KafkaClient("alerts", "nowhere:1"), Refused(), None, 30.0)
     sending.send("alerts", Message(b"k1", b"x" * 5000))
     with pytest.raises(TargetError, match="the key 'k1' has a value of 5,000 bytes"):
         sending.send("alerts", Message(b"k2", b"x"))
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_commit_that_was_not_answered_is_told_as_unknown_and_a_repeat_finds_out(sender, monkeypatch, happened):
+    class Deaf(Producer):
+        """It never hears the answer to a commit, which the broker may have done or never seen."""
+
+        def commit_transaction(self, *wait: float) -> None:
+            if happened and not commits:
+                super().commit_transaction(*wait)
+            commits.append(wait)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Timed out", False, True))
+
+    to = sender()
+    commits: list[Any] = []
+    with monkeypatch.context() as deaf:
+        deaf.setattr("confluent_kafka.Producer", Deaf)
+        with pytest.raises(TargetError, match="whether they count is not known yet") as unknown:
+            to.send(1, ("u1", 1), ("u2", 2))
+    assert f"alerts: Kafka at {to.kafka.bootstrap}" in unknown.value.message
+    assert f"3 messages to '{to.topic}', '{to.to.ledger}'" in unknown.value.message
+    assert "Run again" in (unknown.value.hint or "")
+    assert is_transient(unknown.value)
+    assert len(commits) == 5  # a commit may be asked for again, and is
+    assert to.seen() == (values(1, ("u1", 1), ("u2", 2)) if happened else [])
+    repeat = to.send(1, ("u1", 1), ("u2", 2))
+    assert (repeat is None) == happened  # it is on record, or made now
+    assert to.seen() == values(1, ("u1", 1), ("u2", 2))
 
 
 @pytest.mark.shows("08.horizontal-partitioner", 8)

@@ -53,13 +53,12 @@ class Reach:
         except LakewrightError as error:
             return None, [self.problem("broker", error)]
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
 
         try:
-            return AdminClient(client.driver_options()).list_topics(timeout=_BROKER_SECONDS).cluster_id, []
+            return client.cluster_id(timeout_seconds=_BROKER_SECONDS), []
         except KafkaException as error:
             explained = client.explain("", "")(error) or TargetError(str(error))
-            explained.__cause__ = error
+            explained.__cause__ = explained.__cause__ or error
             return None, [self.problem("broker", explained)]
 
     def worker_problems(self, cluster: str | None, *, needs_folder: bool) -> tuple[ConnectWorker | None, list[Problem]]:

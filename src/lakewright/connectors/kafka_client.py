@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from lakewright.connectors.kafka_errors import code_of, explain_kafka_error, in_words, unknown_topic
+from lakewright.connectors.kafka_errors import (
+    code_of,
+    explain_kafka_error,
+    in_words,
+    is_refused_login,
+    is_silence,
+    unknown_topic,
+)
 from lakewright.connectors.kafka_options import driver_options, servers_of, spark_options
 from lakewright.errors import ConfigurationError, LakewrightError
 from lakewright.model.connections import Connections
@@ -23,6 +30,8 @@ _NOT_YET = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_O
 _PAUSE_SECONDS = 0.05
 _TIMEOUT_SECONDS = 4.0
 """How long a question may take: a broker that is down is told in seconds."""
+_REFUSAL_SECONDS = 15.0
+"""A login that is refused for good is refused again within 10 s, the longest that librdkafka waits by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,8 @@ class KafkaClient:
     servers: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     _open: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _refusals: list[tuple[float, Exception]] = field(default_factory=list, repr=False, compare=False)
+    """The last refused login and when it was told: a call of librdkafka itself only says that nobody answered."""
 
     @classmethod
     def connect(cls, connections: Connections, name: str, *, asked_by: str) -> KafkaClient:
@@ -57,9 +68,9 @@ class KafkaClient:
                 f"{self.who}: Kafka needs the package confluent-kafka.", hint="Run: pip install 'lakewright[kafka]'"
             )
 
-    def driver_options(self) -> dict[str, str | int | float | bool]:
-        """Settings for a client of librdkafka."""
-        return driver_options(self.servers, self.options)
+    def driver_options(self) -> dict[str, Any]:
+        """Settings for a client of librdkafka, which tells this one of refused logins whenever it is polled."""
+        return {**driver_options(self.servers, self.options), "error_cb": _note_refusal(self._refusals)}
 
     def spark_options(self) -> dict[str, str]:
         """Options for Spark's Kafka source."""
@@ -116,7 +127,28 @@ class KafkaClient:
 
     def explain(self, topic: str, effect: str) -> Callable[[BaseException], LakewrightError | None]:
         """How this client words an error."""
-        return lambda error: explain_kafka_error(error, who=self.who, servers=self.servers, topic=topic, effect=effect)
+
+        def told(error: BaseException) -> LakewrightError | None:
+            refused = self.refused_login() if is_silence(error) else None
+            explained = explain_kafka_error(
+                refused or error, who=self.who, servers=self.servers, topic=topic, effect=effect
+            )
+            if explained is not None and refused is not None:
+                explained.__cause__ = refused  # a wrong password does not pass, as a timeout does
+            return explained
+
+        return told
+
+    def refused_login(self) -> Exception | None:
+        """Why a broker did not let us in, where that is what happened; to be asked when nobody answered."""
+        if self._open:
+            self._open["admin"].poll(0)
+        recent = time.monotonic() - _REFUSAL_SECONDS
+        return next((failure for told_at, failure in self._refusals if told_at > recent), None)
+
+    def cluster_id(self, *, timeout_seconds: float) -> str:
+        """The id of the brokers' cluster."""
+        return str(self._admin().list_topics(timeout=timeout_seconds).cluster_id)
 
     def _explained(self, topic: str) -> AbstractContextManager[None]:
         return in_words(self.explain(topic, "Nothing was read or written."))
@@ -125,6 +157,18 @@ class KafkaClient:
         if not self._open:
             self._open["admin"] = _admin_module().AdminClient(self.driver_options())
         return self._open["admin"]
+
+
+def _note_refusal(refusals: list[tuple[float, Exception]]) -> Callable[[Any], None]:
+    """What librdkafka calls with each error of a connection. It holds the list only: a client must be able to end."""
+
+    def note(error: Any) -> None:
+        from confluent_kafka import KafkaException
+
+        if is_refused_login(failure := KafkaException(error)):
+            refusals[:] = [(time.monotonic(), failure)]
+
+    return note
 
 
 def _admin_module() -> Any:

@@ -31,7 +31,7 @@ from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_errors import in_words
 from lakewright.connectors.kafka_ledger import KafkaLog, Ledger
 from lakewright.connectors.kafka_messages import MessageMaker
-from lakewright.connectors.kafka_producer import Transactions
+from lakewright.connectors.kafka_producer import ANSWER_TIMEOUT, Transactions
 from lakewright.connectors.kafka_table import MessageTable
 from lakewright.errors import ConfigurationError
 from lakewright.model.connections import Connections
@@ -69,6 +69,8 @@ class KafkaMessages:
     """The order in which a slice is sent; the header ``lw-sequence`` tells a message's place among its entity's."""
     ledger: str = "lakewright.ledger"
     transaction_timeout: str = "5 minutes"
+    answer_timeout: str = ANSWER_TIMEOUT
+    """How long the broker may take no message before the slice is given up, and tried again as the dataset says."""
 
     def __post_init__(self) -> None:
         for name in ("connection", "topic", "ledger"):
@@ -76,7 +78,8 @@ class KafkaMessages:
                 raise ConfigurationError(f"KafkaMessages: the {name} is empty.")
         if self.topic == self.ledger:
             raise ConfigurationError(f"KafkaMessages: '{self.topic}' cannot be both topic and ledger.")
-        parse_duration(self.transaction_timeout)
+        for timeout in (self.transaction_timeout, self.answer_timeout):
+            parse_duration(timeout)
         check_order(self.order, self.key)
         self.maker("KafkaMessages")
 
@@ -129,7 +132,7 @@ class KafkaMessages:
         client = KafkaClient.connect(connections, self.connection, asked_by=dataset)
         return MessageTable(
             client, self.topic, self.ledger, self.maker(dataset), identity, spark=spark, still_mine=still_mine,
-            timeout=self.transaction_timeout, path=self.shown, order=self.order,
+            timeout=self.transaction_timeout, path=self.shown, order=self.order, answer_timeout=self.answer_timeout,
         )  # fmt: skip
 
     def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
@@ -171,6 +174,7 @@ def write_messages(
     name: str | None = None,
     options: Mapping[str, str] | None = None,
     timeout: str = "5 minutes",
+    answer_timeout: str = ANSWER_TIMEOUT,
 ) -> int:
     """Runs the jobs that send every row as one message, all in one transaction; returns how many were sent.
 
@@ -184,7 +188,10 @@ def write_messages(
     largest = int(client.settings(topic).get("max.message.bytes", "1000000"))
     count = 0
     with in_words(client.explain(topic, "Nothing was published.")):
-        producer = Transactions(client, name or f"lw:{topic}", timeout=parse_duration(timeout), largest=largest)
+        producer = Transactions(
+            client, name or f"lw:{topic}", timeout=parse_duration(timeout), largest=largest,
+            answer_timeout=answer_timeout,
+        )  # fmt: skip
         with producer.begin() as transaction:
             for message in maker.messages(df):
                 transaction.send(topic, message)

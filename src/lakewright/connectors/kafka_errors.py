@@ -12,7 +12,7 @@ from lakewright.errors import InputError, LakewrightError, TargetError, did_you_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["code_of", "explain_kafka_error", "in_words", "is_fenced", "unknown_topic"]
+__all__ = ["code_of", "explain_kafka_error", "in_words", "is_fenced", "is_refused_login", "is_silence", "unknown_topic"]
 
 _SILENT = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "REQUEST_TIMED_OUT")
 _SILENT_JAVA = ("errors.TimeoutException", "errors.DisconnectException", "ConfigException: No resolvable bootstrap")
@@ -87,6 +87,16 @@ def is_fenced(error: BaseException) -> bool:
     return _has(error, _FENCED)
 
 
+def is_silence(error: BaseException) -> bool:
+    """Whether nobody answered. librdkafka says so of a broker that is down, and of one that does not let us in."""
+    return _has(error, _SILENT)
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Whether a broker did not accept the user, the password or the certificate."""
+    return _has(error, _UNKNOWN_USER)
+
+
 def code_of(error: BaseException) -> str | None:
     """The name of librdkafka's error code; None for an error that is not its own."""
     inner = _inner(error)
@@ -95,7 +105,10 @@ def code_of(error: BaseException) -> str | None:
 
 @contextmanager
 def in_words(make: Callable[[BaseException], LakewrightError | None]) -> Iterator[None]:
-    """Raise what ``make`` says of an error, from that error, so that a transient one is still known as such."""
+    """Raise what ``make`` says of an error, from that error, so that a transient one is still known as such.
+
+    A cause that ``make`` knows better, such as a refused login behind a timeout, stays.
+    """
     try:
         yield
     except LakewrightError:
@@ -104,7 +117,7 @@ def in_words(make: Callable[[BaseException], LakewrightError | None]) -> Iterato
         explained = make(error)
         if explained is None:
             raise
-        raise explained from error
+        raise explained from explained.__cause__ or error
 
 
 def _inner(error: BaseException) -> Any:

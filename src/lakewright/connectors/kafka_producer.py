@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from lakewright.connectors.kafka_client import KafkaClient
-from lakewright.connectors.kafka_errors import code_of, is_fenced
+from lakewright.connectors.kafka_errors import code_of, is_fenced, is_silence
 from lakewright.errors import TargetError
+from lakewright.model.times import parse_duration
 
-__all__ = ["Headers", "Message", "Sent", "Transaction", "Transactions"]
+__all__ = ["ANSWER_TIMEOUT", "Headers", "Message", "Sent", "Transaction", "Transactions"]
 
 Headers = Sequence[tuple[str, bytes]]
 
 _LOG = logging.getLogger("lakewright.kafka")
 _LOG.addHandler(logging.NullHandler())
-_SECONDS = 30.0
+ANSWER_TIMEOUT = "30 seconds"
+"""How long a broker may be silent before a sending is given up."""
 _TRIES = 5
 _QUEUE_KILOBYTES = 65_536
 _BATCH_BYTES = 1_000_000
@@ -57,11 +59,20 @@ class Sent:
 class Transactions:
     """A transactional producer by its name."""
 
-    def __init__(self, client: KafkaClient, name: str, *, timeout: timedelta, largest: int = _BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        client: KafkaClient,
+        name: str,
+        *,
+        timeout: timedelta,
+        largest: int = _BATCH_BYTES,
+        answer_timeout: str = ANSWER_TIMEOUT,
+    ) -> None:
         """Take the name over: after this nothing that an older producer of this name sends can be published."""
         from confluent_kafka import Producer
 
         self._client = client
+        self._patience = parse_duration(answer_timeout).total_seconds()
         settings: dict[str, Any] = {
             "linger.ms": 20,
             **client.driver_options(),
@@ -75,20 +86,20 @@ class Transactions:
             "message.max.bytes": min(1_000_000_000, max(_BATCH_BYTES, largest)),
         }
         self._producer = Producer(settings, logger=_LOG)
-        self._call(lambda: self._producer.init_transactions(_SECONDS))
+        self._call(lambda: self._producer.init_transactions(self._patience))
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
         """A transaction; it is committed by `Transaction.commit` alone, and taken back otherwise."""
         self._producer.begin_transaction()
-        one = Transaction(self._producer, self._call)
+        one = Transaction(self._client, self._producer, self._call, self._patience)
         try:
             yield one
         finally:
             if not one.committed:
                 # Where even this fails the broker takes it back by itself, at the latest after the timeout.
                 with suppress(Exception):
-                    self._producer.abort_transaction(_SECONDS)
+                    self._producer.abort_transaction(self._patience)
 
     def _call(self, step: Any) -> None:
         """Do a step of the transaction protocol; one that may be done again is."""
@@ -98,16 +109,25 @@ class Transactions:
                 return
             except Exception as error:
                 again = getattr(error.args[0], "retriable", None) if error.args else None
-                if attempt == _TRIES or again is None or not again():
+                if attempt == _TRIES or again is None or not again() or (is_silence(error) and self._refused()):
                     raise
+
+    def _refused(self) -> bool:
+        """Whether nobody answers because the broker does not let us in: it is told when the producer is polled."""
+        with _own_error():
+            self._producer.poll(0)
+        return self._client.refused_login() is not None
 
 
 class Transaction:
     """What is sent between begin and commit."""
 
-    def __init__(self, producer: Any, call: Any) -> None:
+    def __init__(self, client: KafkaClient, producer: Any, call: Any, patience: float) -> None:
+        self._client = client
         self._producer = producer
         self._call = call
+        self._patience = patience
+        self._topic = ""
         self._failed: list[tuple[Any, Any, int]] = []
         self._waiting = 0
         self.sent: dict[str, Sent] = {}
@@ -117,6 +137,8 @@ class Transaction:
         """Hand a message over; an error of an earlier one is raised here."""
         place = {"partition": message.partition} if message.partition >= 0 else {}
         headers = list(message.headers)
+        self._topic = topic
+        progress: _Progress | None = None
         while True:
             try:
                 self._producer.produce(
@@ -125,6 +147,8 @@ class Transaction:
                 break
             except BufferError:
                 self._serve(0.1)
+                progress = progress or _Progress(self._patience)
+                self._refuse_silence(progress, len(self._producer))
             except Exception as error:
                 if code_of(error) == _TOO_LARGE:
                     raise _too_large(topic, message.key, len(message.value or b"")) from error
@@ -138,7 +162,7 @@ class Transaction:
 
     def flush(self) -> None:
         """Wait until the broker has everything; afterwards ``sent`` is complete."""
-        before, until = len(self._producer), time.monotonic() + _SECONDS
+        progress = _Progress(self._patience)
         while True:
             with _own_error():
                 left = self._producer.flush(0.2)
@@ -146,24 +170,43 @@ class Transaction:
             self._raise_failed()
             if not left:
                 return
-            if left < before:
-                before, until = left, time.monotonic() + _SECONDS
-            elif time.monotonic() > until:
-                raise TargetError(f"Kafka takes no more messages: {left:,} are left. Nothing was published.")
+            self._refuse_silence(progress, left)
 
     def commit(self) -> None:
         """Make it visible: what was sent comes to its readers within moments."""
         try:
-            self._call(lambda: self._producer.commit_transaction(_SECONDS))
+            self._call(lambda: self._producer.commit_transaction(self._patience))
         except Exception as error:
             refused = getattr(error.args[0], "txn_requires_abort", None) if error.args else None
             if is_fenced(error) or (refused is not None and refused()):
                 raise
+            count = sum(sent.messages for sent in self.sent.values())
             raise TargetError(
-                "Kafka did not answer the commit: whether the messages were published is not known yet.",
-                hint="A repeat finds out, and sends them again under a higher number, which then counts.",
+                f"{self._client.who}: Kafka at {self._client.servers} did not answer the commit of {count:,} messages "
+                f"to {_named(self.sent)}: whether they count is not known yet.",
+                hint="Run again once the broker is well: that finds out, or sends them again under a higher number, "
+                "which then counts.",
             ) from error
         self.committed = True
+
+    def _refuse_silence(self, progress: _Progress, left: int) -> None:
+        """Give up where the broker has taken no message for too long."""
+        if not progress.is_over(left):
+            return
+        from confluent_kafka import KafkaError, KafkaException
+
+        # Nothing has failed yet, so the cause is made here: by it a repeat is known to be worth while.
+        silent = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no message was acknowledged"))
+        refused = self._client.refused_login()
+        if refused is not None:
+            raise refused
+        raise TargetError(
+            f"{self._client.who}: Kafka at {self._client.servers} has taken no message for {self._patience:g} s, and "
+            f"{left:,} to the topic '{self._topic}' are left. Nothing of this slice counts: the transaction is not "
+            "committed.",
+            hint="Is the broker running, and are there as many replicas as the topic asks for (min.insync.replicas)? "
+            "Run again: the slice is sent as a whole.",
+        ) from silent
 
     def _wait_for_refusal(self) -> None:
         """Raise why an earlier message was refused: the producer stops at once, and tells a moment later."""
@@ -201,8 +244,23 @@ class Transaction:
     def _reveal(self, error: Exception) -> None:
         """Raise the reason: once a producer is dead, each call says only that it is."""
         if code_of(error) in ("_FATAL", "_STATE", "_FENCED"):
-            self._producer.abort_transaction(_SECONDS)
+            self._producer.abort_transaction(self._patience)
         raise error
+
+
+class _Progress:
+    """Whether what waits to be sent becomes less."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._least: int | None = None
+        self._until = 0.0
+
+    def is_over(self, left: int) -> bool:
+        """Whether it has not become less for as long as one has patience."""
+        if self._least is None or left < self._least:
+            self._least, self._until = left, time.monotonic() + self._patience
+        return time.monotonic() > self._until
 
 
 @contextmanager
@@ -214,6 +272,10 @@ def _own_error() -> Iterator[None]:
         if isinstance(error.__cause__, Exception):
             raise error.__cause__ from None
         raise
+
+
+def _named(topics: Iterable[str]) -> str:
+    return ", ".join(f"'{topic}'" for topic in topics)
 
 
 def _too_large(topic: str, key: bytes | None, size: int) -> TargetError:

@@ -16,7 +16,7 @@ from lakewright.connectors.kafka_client import KafkaClient, TopicState
 from lakewright.connectors.kafka_errors import in_words, is_fenced
 from lakewright.connectors.kafka_ledger import Entry, KafkaLog, Ledger
 from lakewright.connectors.kafka_messages import MessageMaker
-from lakewright.connectors.kafka_producer import Headers, Message, Sent, Transaction, Transactions
+from lakewright.connectors.kafka_producer import ANSWER_TIMEOUT, Headers, Message, Sent, Transaction, Transactions
 from lakewright.connectors.kafka_records import read_ranges
 from lakewright.errors import LakewrightError, LeaseHeldError, TargetError
 from lakewright.failpoints import failpoint
@@ -54,6 +54,7 @@ class MessageTable:
         timeout: str,
         path: str,
         order: FifoOrderer | BinPackOrderer | None = None,
+        answer_timeout: str = ANSWER_TIMEOUT,
     ) -> None:
         self._order = order
         self._client = client
@@ -64,6 +65,7 @@ class MessageTable:
         self._spark = spark
         self._still_mine = still_mine
         self._timeout = timeout
+        self._answer_timeout = answer_timeout
         self._path = path
 
     @property
@@ -134,7 +136,10 @@ class MessageTable:
         with in_words(self._explained):
             self._refuse_lost_lease()
             ledger.create()
-            producer = Transactions(self._client, app_id, timeout=parse_duration(self._timeout), largest=largest)
+            producer = Transactions(
+                self._client, app_id, timeout=parse_duration(self._timeout), largest=largest,
+                answer_timeout=self._answer_timeout,
+            )  # fmt: skip
             own = [entry for entry in ledger.refresh_all() if entry.app_id == app_id]
             if any(entry.number >= self.identity.number for entry in own):
                 return None

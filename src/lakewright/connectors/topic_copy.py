@@ -25,7 +25,7 @@ from lakewright.connectors.kafka import KafkaTopic
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_ledger import Entry, KafkaLog, Ledger
 from lakewright.connectors.kafka_messages import MessageMaker
-from lakewright.connectors.kafka_producer import Headers, Message, Sent, Transaction
+from lakewright.connectors.kafka_producer import ANSWER_TIMEOUT, Headers, Message, Sent, Transaction
 from lakewright.connectors.kafka_reading import read_messages
 from lakewright.connectors.kafka_replica import PLACE_HEADERS, refuse_narrow
 from lakewright.connectors.kafka_table import MessageTable
@@ -56,6 +56,8 @@ class TopicCopy:
     _: KW_ONLY
     ledger: str = "lakewright.ledger"
     transaction_timeout: str = "5 minutes"
+    answer_timeout: str = ANSWER_TIMEOUT
+    """How long the broker may take no message before the arrival is given up."""
 
     def __post_init__(self) -> None:
         for name in ("connection", "topic", "ledger"):
@@ -63,7 +65,8 @@ class TopicCopy:
                 raise ConfigurationError(f"TopicCopy: the {name} is empty.")
         if self.topic == self.ledger:
             raise ConfigurationError(f"TopicCopy: '{self.topic}' cannot be both topic and ledger.")
-        parse_duration(self.transaction_timeout)
+        for timeout in (self.transaction_timeout, self.answer_timeout):
+            parse_duration(timeout)
 
     @property
     def shown(self) -> str:
@@ -105,7 +108,7 @@ class TopicCopy:
         client = KafkaClient.connect(connections, self.connection, asked_by=dataset)
         return OpenedCopy(
             client, self.topic, self.ledger, MessageMaker(dataset), identity, spark=spark, still_mine=still_mine,
-            timeout=self.transaction_timeout, path=self.shown,
+            timeout=self.transaction_timeout, path=self.shown, answer_timeout=self.answer_timeout,
         )  # fmt: skip
 
 
