@@ -188,7 +188,7 @@ def test_a_topic_deleted_under_a_running_stream_ends_it_with_words(project, kafk
     admin.delete_topics([topic])[topic].result(30)
     worker.join(120)
     (summary,) = done
-    assert summary.state == "failed"
+    assert (summary.state, summary.exit_code) == ("refused", 3)
     assert isinstance(summary.failed[0].error, InputError)
     assert topic in str(summary.failed[0].error)
     assert ids(shop) == ["v1"]

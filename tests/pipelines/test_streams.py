@@ -224,6 +224,23 @@ def test_a_batch_that_failed_after_its_commit_is_not_added_twice_and_streams_fol
     assert letters_of_rule() == [1]
 
 
+def test_a_stop_limit_of_a_stream_is_a_refusal_with_its_facts_wherever_the_micro_batch_runs(project, kafka):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1), visit(7, page=""), visit(8, page=""), visit(9, page="")])
+    shop = project(visits_project(kafka, topic, GUARDED))
+    refused = shop.run(["raw", "paged"], at="2026-01-03")
+    assert (refused.state, refused.exit_code) == ("refused", 3)
+    (error,) = refused.errors
+    assert (type(error), error.dataset, error.share, error.rows) == (LimitExceeded, "paged", 0.75, 3)
+    assert error.slice_id.startswith("arrival-")
+    assert "3 of 4 rows (75.0%) broke a rule, more than the limit of 60.0%" in error.message
+    # Kept going, it ends with the same words and the same code, and nothing of it is there.
+    ended = shop.run_continuous(["paged"])
+    assert (ended.state, ended.exit_code) == ("refused", 3)
+    assert (type(ended.failed[0].error), ended.failed[0].error.message) == (LimitExceeded, error.message)
+    assert not shop.lake.log("paged").exists()
+
+
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
 def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(project, kafka, failing):
     topic = kafka.topic(partitions=2)

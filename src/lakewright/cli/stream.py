@@ -132,7 +132,7 @@ def run_continuously(screen: Screen, select: Sequence[str]) -> None:
 
 
 def _report(screen: Screen, summary: WorkerSummary) -> None:
-    code = 1 if summary.failed else 0
+    code = summary.exit_code
     if screen.as_json:
         streams: list[dict[str, Any]] = [
             {"dataset": one.dataset, "batches": one.batches, "rows": one.rows, "restarts": one.restarts}

@@ -19,7 +19,7 @@ from lakewright.pipelines.streams.frames import stream_frame
 from lakewright.pipelines.streams.joins import progress_of_join
 from lakewright.pipelines.streams.moving import checkpoint_in_force
 from lakewright.pipelines.streams.row_wise import refuse_other_than_row_wise
-from lakewright.pipelines.streams.server_side import is_remote, server_side, told_by_server
+from lakewright.pipelines.streams.server_side import is_remote, server_side, told_by_server, told_to_client
 from lakewright.pipelines.streams.skew import Standing, standing_of
 from lakewright.pipelines.workshop import Attempt
 
@@ -168,7 +168,8 @@ def _on_server(current: Attempt, generation: int, standing: Standing) -> Callabl
     attempt = server_side(current)
 
     def batch(rows: DataFrame, batch_id: int) -> None:
-        do_batch(attempt, generation, rows, batch_id, standing)
+        with told_to_client():
+            do_batch(attempt, generation, rows, batch_id, standing)
 
     return batch
 

@@ -3,12 +3,18 @@
 What it needs goes with it as values: the graph, the names of the lake, the identity of the attempt. It only writes,
 with identity; the client, which holds the lease, reads the receipts from the log. The server's Python needs the same
 release of Lakewright; the project's own functions are sent along.
+
+Of an error only words come back. One of ours carries itself among them, as `told_to_client` writes it, so that the
+client has its class, its hint and its facts: a guard's refusal is no failure there either.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,15 +26,18 @@ from lakewright.errors import (
     StepFailed,
     TargetError,
 )
+from lakewright.masking import mask
 from lakewright.model.connections import Connections
 from lakewright.model.times import utc_now
+from lakewright.pipelines.compute_messages import ToldError
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import Store
 
-__all__ = ["is_remote", "server_side", "told_by_server"]
+__all__ = ["is_remote", "server_side", "told_by_server", "told_to_client"]
 
 _PLAIN = (ConfigurationError, InputError, SchemaChangeError, StepFailed, TargetError)
 _OURS = re.compile(r"lakewright\.errors\.(\w+): (.+)")
+_TOLD = re.compile(r"\[lakewright-error:([A-Za-z0-9_=-]+)\]")
 
 
 def is_remote(frame: Any) -> bool:
@@ -48,9 +57,26 @@ def server_side(current: Attempt) -> Attempt:
     return replace(current, shop=shop)
 
 
+@contextmanager
+def told_to_client() -> Iterator[None]:
+    """Around a micro-batch on the server: an error of ours leaves it with all that the client needs to make it anew."""
+    try:
+        yield
+    except LakewrightError as error:
+        told = ToldError.of(error)
+        facts = json.dumps([told.kind, told.message, told.facts], default=str)
+        packed = base64.urlsafe_b64encode(mask(facts).encode()).decode()
+        raise RuntimeError(f"{error} [lakewright-error:{packed}]") from error
+
+
 def told_by_server(error: BaseException) -> LakewrightError | None:
     """The error of ours that ended a micro-batch on the server, of which only the words came back."""
-    found = _OURS.search(str(error))
+    text = str(error)
+    if (told := _TOLD.search(text)) is not None:
+        kind_name, message, facts = json.loads(base64.urlsafe_b64decode(told.group(1)))
+        return ToldError(kind_name, message, facts).error()
+    # Raised where Spark itself calls our code, such as in a function of a column: its class and its first line.
+    found = _OURS.search(text)
     if found is None:
         return None
     kind: type[LakewrightError] = next((one for one in _PLAIN if one.__name__ == found.group(1)), LakewrightError)

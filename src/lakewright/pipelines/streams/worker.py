@@ -41,7 +41,15 @@ class WorkerSummary:
 
     @property
     def state(self) -> RunState:
-        return "failed" if self.failed else "ok"
+        if not self.failed:
+            return "ok"
+        return "refused" if self.exit_code == 3 else "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 stopped as asked, 3 guards refused and nothing else failed, 1 failed."""
+        codes = {getattr(one.error, "exit_code", 1) for one in self.failed}
+        return 0 if not codes else 3 if codes == {3} else 1
 
 
 class Worker:

@@ -1,0 +1,100 @@
+"""Errors of ours that cross from a Spark Connect server as words, and come back as what they were."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import lakewright
+from lakewright import errors, masking
+from lakewright.errors import InputError, LakewrightError, LimitExceeded, TargetError
+from lakewright.pipelines.streams.server_side import told_by_server, told_to_client
+
+ELSEWHERE = ("lakewright.cli.templates", "lakewright.__main__", "lakewright.pipelines.airflow.lakewright_airflow")
+"""Modules that are no part of this process: of new projects, of Airflow's own."""
+# What a constructor is given, by how it declares the parameter. A class that asks for something else says so here.
+VALUES: dict[str, Any] = {
+    "str": "a word",
+    "str | None": "another word",
+    "tuple[str | int, ...]": ("one", 2),
+    "int": 7,
+    "int | None": 8,
+    "float | None": 0.5,
+    "Sequence[str]": ["one", "two"],
+    "Iterable[str]": ["one", "two"],
+}
+
+
+def classes() -> list[type[LakewrightError]]:
+    """Every class of ours, wherever it is defined."""
+    for module in pkgutil.walk_packages(lakewright.__path__, "lakewright."):
+        if not module.name.startswith(ELSEWHERE):
+            importlib.import_module(module.name)
+
+    def below(one: type[LakewrightError]) -> Iterator[type[LakewrightError]]:
+        yield one
+        for child in one.__subclasses__():
+            yield from below(child)
+
+    return [one for one in dict.fromkeys(below(LakewrightError)) if one.__module__.startswith("lakewright.")]
+
+
+def an_error(kind: type[LakewrightError]) -> LakewrightError:
+    told = list(inspect.signature(kind).parameters.values())
+    plain = {p.name: VALUES[p.annotation] for p in told if p.kind is not p.KEYWORD_ONLY}
+    named = {p.name: VALUES[p.annotation] for p in told if p.kind is p.KEYWORD_ONLY}
+    return kind(*plain.values(), **named)
+
+
+def as_spark_tells_it(error: LakewrightError) -> Exception:
+    """The words that come back: a trace of the server's Python, with the reason at its end and Java's trace below."""
+    with pytest.raises(RuntimeError) as raised, told_to_client():
+        raise error
+    last = f"{type(raised.value).__name__}: {raised.value}"
+    return Exception(f"[STREAM_FAILED] Query terminated: Traceback ...\n{last}\n\tat org.apache.spark.Some.java:1")
+
+
+def test_every_error_of_ours_comes_back_with_its_class_its_code_its_hint_and_its_facts() -> None:
+    seen = classes()
+    assert {LimitExceeded, errors.MissingColumnsError, errors.UnknownNameError} <= set(seen)
+    for kind in seen:
+        error = an_error(kind)
+        found = told_by_server(as_spark_tells_it(error))
+        assert found is not None, kind
+        # A class that only one module knows comes back as the nearest one that callers can know.
+        known = next(one for one in kind.__mro__ if getattr(errors, one.__name__, None) is one)
+        assert (type(found), found.exit_code, str(found)) == (known, error.exit_code, str(error)), kind
+        assert vars(found) == json.loads(json.dumps(vars(error))), kind  # a tuple comes back as a list
+
+
+def test_the_reason_is_told_and_not_what_caused_it_and_a_message_keeps_its_lines() -> None:
+    try:
+        raise LimitExceeded("3 of 4 rows\nbroke a rule", dataset="paged", slice_id="arrival-1", share=0.75) from (
+            TargetError("something below")
+        )
+    except LimitExceeded as error:
+        words = f"lakewright.errors.TargetError: something below\n\n{as_spark_tells_it(error)}"
+    found = told_by_server(Exception(words))
+    assert isinstance(found, LimitExceeded)
+    assert (found.message, found.share, found.rows) == ("3 of 4 rows\nbroke a rule", 0.75, None)
+
+
+def test_an_error_that_spark_raised_by_our_code_still_tells_its_class_and_its_first_line() -> None:
+    words = "Job aborted\nlakewright.errors.InputError: a row has no 'user'\n\tat org.apache.spark.Some.java:1"
+    found = told_by_server(Exception(words))
+    assert (type(found), str(found)) == (InputError, "a row has no 'user'")
+    assert told_by_server(Exception("java.lang.OutOfMemoryError")) is None
+
+
+def test_what_carries_an_error_holds_no_secret() -> None:
+    masking.remember("swordfish")
+    error = LimitExceeded("too many", dataset="by swordfish", slice_id="arrival-1")
+    found = told_by_server(as_spark_tells_it(error))
+    assert isinstance(found, LimitExceeded)
+    assert found.dataset == f"by {masking.MASK}"
