@@ -31,7 +31,7 @@ def read_now(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: in
         receipts, generation = prepare(current)
         query = Query(current, generation)
         while not query.wait(0.2):
-            query.dropped()  # Spark forgets what it told of earlier micro-batches
+            query.note_dropped()
             if shop.stopping():
                 query.stop()
         receipts += harvest_stream(current, query.dropped())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.patterns.error_management.progress_report import told_of_batch
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import BatchAttempt, do_batch
+from lakewright.pipelines.streams.dropped import DroppedRows
 from lakewright.pipelines.streams.frames import stream_frame
 from lakewright.pipelines.streams.joins import progress_of_join
 from lakewright.pipelines.streams.moving import checkpoint_in_force
@@ -39,7 +40,7 @@ class Query:
         self._current = current
         self.generation = generation
         self._failures: list[Exception] = []
-        self._dropped: dict[int, Dropped] = {}
+        self._dropped = DroppedRows(generation.progress)
         self.standing = standing_of(current.shop.lake, current.dataset, generation.number)
         with current.shop.lake.lend(current.shop.lake.session_apart(self.dataset.name)):
             self._query = self._start(every)
@@ -120,30 +121,29 @@ class Query:
             progress = progress_of_join(progress, told, self._sides(given.datasets), self.generation.progress)
         if not self.dataset.remembers:
             return progress
-        before = self.generation.progress
-        since = [one for batch, one in self._looked_at().items() if before is None or batch > before.batch]
-        return replace(
-            progress,
-            duplicates=((before and before.duplicates) or 0) + sum(one.duplicates for one in since),
-            behind_watermark=((before and before.behind_watermark) or 0) + sum(one.behind_watermark for one in since),
-        )
+        self.note_dropped()
+        total = self._dropped.total()
+        return replace(progress, duplicates=total.duplicates, behind_watermark=total.behind_watermark)
+
+    def note_dropped(self) -> None:
+        """Look at what its guards dropped before Spark forgets it, which it does after a hundred micro-batches."""
+        if self.dataset.remembers:
+            self._dropped.look(told_of_batch(one) for one in self._query.recentProgress)
 
     def dropped(self) -> dict[int, Dropped] | None:
-        """What its guards dropped of each micro-batch that has ended, by place; None where they keep no state."""
+        """What its guards dropped of micro-batches that have ended, by place; None where they keep no state.
+
+        Those that were settled before are not among them, but for the newest.
+        """
         if not self.dataset.remembers:
             return None
-        return {batch + self.standing.drains: one for batch, one in self._looked_at().items()}
+        self.note_dropped()
+        return {batch + self.standing.drains: one for batch, one in self._dropped.batches.items()}
 
-    def _looked_at(self) -> dict[int, Dropped]:
-        """By Spark's number. Spark itself remembers only the last hundred micro-batches."""
-        for told in self._query.recentProgress:
-            found = told_of_batch(told)
-            state = found.get("stateOperators") or []
-            self._dropped[int(found["batchId"])] = Dropped(
-                sum((one.get("customMetrics") or {}).get("numDroppedDuplicateRows", 0) for one in state),
-                sum(one.get("numRowsDroppedByWatermark", 0) for one in state),
-            )
-        return self._dropped
+    def settle(self, dropped: Mapping[int, Dropped] | None) -> None:
+        """The micro-batches of which ``dropped`` tells have their receipts: only their total is needed from now on."""
+        if dropped:
+            self._dropped.settle(max(dropped) - self.standing.drains)
 
     def _sides(self, names: Sequence[str]) -> dict[str, str]:
         """Where the table of each side of a join lies -> its name."""

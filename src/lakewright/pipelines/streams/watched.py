@@ -157,6 +157,8 @@ class WatchedStream:
                 self._outcome.batches += 1
                 self._outcome.rows += receipt.rows or 0
                 self._failures = 0
+        if self._query is not None:
+            self._query.settle(dropped)
 
     def _failed(self, error: Exception) -> None:
         name = self._outcome.dataset
