@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from tests.pipelines.shop import ok
 
 from lakewright.connectors.kafka import KafkaTopic, after
+from lakewright.connectors.kafka_client import KafkaClient
+from lakewright.connectors.kafka_errors import in_words
 from lakewright.connectors.kafka_options import spark_options
 from lakewright.errors import ConfigurationError, InputError, TargetError, UnknownNameError
 from lakewright.lake.delta_errors import is_transient
@@ -233,6 +235,26 @@ def test_what_is_wrong_is_told_in_words_and_soon(follow, kafka):
         topic.source.read(
             Arrival("visits", 1, {"partitions": {}}, JANUARY), spark=topic.spark, schema=None, ctx=topic.ctx
         )
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "refused"),
+    [
+        (KafkaError._AUTHENTICATION, "SASL authentication error: Invalid username or password", True),
+        (KafkaError._SSL, "SSL handshake failed: certificate verify failed", True),
+        (KafkaError._SSL, "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?", False),
+        (KafkaError._AUTHENTICATION, "SASL: Connection reset by peer", False),
+        (KafkaError._TRANSPORT, "Connection refused", False),
+    ],
+)
+def test_a_silent_broker_has_refused_a_login_only_where_it_said_so(code, words, refused):
+    client = KafkaClient("visits", "127.0.0.1:1")
+    client.driver_options()["error_cb"](KafkaError(code, words))
+    silent = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+    with pytest.raises(TargetError) as told, in_words(client.explain("visits", "Nothing was read.")):
+        raise silent
+    assert ("did not let us in" in str(told.value)) == refused
+    assert is_transient(told.value) != refused
 
 
 def test_the_options_of_a_connection_reach_spark_in_the_words_of_its_own_client():

@@ -30,6 +30,7 @@ _NOT_YET = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_O
 _PAUSE_SECONDS = 0.05
 _TIMEOUT_SECONDS = 4.0
 """How long a question may take: a broker that is down is told in seconds."""
+_WENT = ("isconnected", "onnection reset", "timed out")
 _REFUSAL_SECONDS = 15.0
 """A login that is refused for good is refused again within 10 s, the longest that librdkafka waits by default."""
 
@@ -156,6 +157,7 @@ class KafkaClient:
     def _admin(self) -> Any:
         if not self._open:
             self._open["admin"] = _admin_module().AdminClient(self.driver_options())
+        self._open["admin"].poll(0)  # or what it has to tell of its connections would pile up
         return self._open["admin"]
 
 
@@ -165,7 +167,9 @@ def _note_refusal(refusals: list[tuple[float, Exception]]) -> Callable[[Any], No
     def note(error: Any) -> None:
         from confluent_kafka import KafkaException
 
-        if is_refused_login(failure := KafkaException(error)):
+        # One that went in the middle of a login or a handshake has refused nothing, and may come back.
+        went = any(word in str(error.str()) for word in _WENT)
+        if is_refused_login(failure := KafkaException(error)) and not went:
             refusals[:] = [(time.monotonic(), failure)]
 
     return note
