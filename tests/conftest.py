@@ -35,6 +35,7 @@ LONG = (
     "patterns/data_flow/test_aligned_fan_in.py",
     "pipelines/test_streams.py",
     "pipelines/test_stream_command.py",
+    "pipelines/test_stream_images.py",
     "pipelines/test_joiners.py",
     "pipelines/test_outside_kills.py",
     "pipelines/test_replay_streams.py",
