@@ -8,12 +8,17 @@ from lakewright import KafkaTopic, LateDataDetector, Merger, Pipeline, WindowedD
 from lakewright.errors import DefinitionError
 from lakewright.failpoints import arm
 from lakewright.pipelines.graph import Graph
+from lakewright.testing.connect import engine_of
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
 
 ACROSS = """
     rows="preserve",
     guards_in={"orders": [WindowedDeduplicator(keys=["order_id"], window="2 days", dropped="keep")]},
+"""
+WHOLE_ROWS = """
+    rows="preserve",
+    guards_in={"orders": [WindowedDeduplicator(keys="all", window="2 days")]},
 """
 BEST = """
     @shop.dataset(event_time="at", rows="preserve", guards_in={"orders": [
@@ -58,6 +63,21 @@ def test_a_key_of_an_earlier_slice_within_the_window_is_not_loaded_again(project
     again = ok(shop.run(["+clean"], at="2026-01-05"))
     assert {slice_id for name, slice_id in made(again) if name == "clean"} == {"2026-01-02", "2026-01-04"}
     assert ids(shop) == [*expected, ("c", "02")]
+
+
+def test_rows_that_are_the_same_in_every_column_are_repeats_across_slices_too(project):
+    shop = project(orders_project(WHOLE_ROWS))
+    at = "2026-01-01T10:00:00Z"
+    land(shop.folder, "d1.json", [order("a", at, 1), order("a", at, 1), order("a", at, 2), order("a", at, None),
+                                  order("a", at, None), order(None, at, None)])  # fmt: skip
+    land(shop.folder, "d2.json", [order(None, at, None), order("a", "2026-01-02T10:00:00Z", None)])
+    ok(shop.run(["+clean"], at="2026-01-05"))
+    first = [("a", "01"), ("a", "01"), ("a", "01"), ("a", "02"), ("", "01")]
+    assert ids(shop) == sorted(first)
+    counted = [shop.store.receipts.live("clean", f"2026-01-0{day}").counters for day in (1, 2)]
+    assert [(c.read, c.duplicates, c.written) for c in counted] == [(7, 3, 4), (1, 0, 1)]
+    ok(shop.run(["clean"], at="2026-01-05", again=True))
+    assert ids(shop) == sorted(first)
 
 
 ONCE = """
@@ -111,6 +131,73 @@ def test_a_stream_knows_its_keys_after_a_kill_and_a_repeated_micro_batch_adds_no
     assert state.progress.duplicates == 2
     assert state.progress.behind_watermark == 1
     assert state.progress.state_rows is not None
+
+
+EACH_TIME = """
+    from lakewright import WindowedDeduplicator
+
+    @visits.dataset(mode="stream", event_time="at", guards_in={"raw": [WindowedDeduplicator(
+        keys=["id"], window="10 minutes", time_in_key=True, nulls="set aside")]})
+    def once(raw):
+        '''Each visit of a moment once.'''
+        return raw
+"""
+
+
+def each_time(shop):
+    return sorted((row["id"], f"{row['at']:%H:%M}") for row in rows_of(shop, "once", "id", "at"))
+
+
+@pytest.mark.shows("03.windowed-deduplicator", 8)
+def test_a_stream_sets_rows_without_a_key_aside_and_every_row_is_accounted_for(project, kafka, failing, request):
+    topic = kafka.topic()
+    nobody = {**visit(9), "id": None}
+    send(kafka, topic, [visit(1), nobody, visit(1), nobody, visit(1, at="2026-01-01T10:05:00Z")])
+    shop = project(visits_project(kafka, topic, EACH_TIME))
+    ok(shop.run(["raw"], at="2026-01-03"))
+    if engine_of(request.config) == "classic":  # over Connect a micro-batch runs on the server, out of reach
+        failing("set_aside")  # the rows without a key are told, the others not written: all of it is done again
+        assert shop.run(["once"], at="2026-01-03").state == "failed"
+    ok(shop.run(["once"], at="2026-01-03"))
+    # Another time is another row, the same time is a repeat, and without a key a row is neither.
+    assert each_time(shop) == [("v1", "10:00"), ("v1", "10:05")]
+
+    send(kafka, topic, [nobody, visit(1, at="2026-01-01T10:05:00Z"), visit(2, at="2026-01-01T10:06:00Z")])
+    ok(shop.run(["raw", "once"], at="2026-01-03"))
+    assert each_time(shop) == [("v1", "10:00"), ("v1", "10:05"), ("v2", "10:06")]
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True).where("dataset = 'once'").collect()
+    assert sorted((row["rules"], row["offset"]) for row in letters) == [(["no key"], n) for n in (1, 3, 5)]
+    assert all('"page":"/"' in row["record"] for row in letters)
+    counted = [one.counters for one in shop.store.receipts.history("once") if one.kind == "data"]
+    # in = written + set aside + repeats
+    written, aside = sum(c.written for c in counted), sum(c.rejected.get("no key", 0) for c in counted)
+    assert (written, aside, sum(c.duplicates for c in counted)) == (3, 3, 2)
+    assert sum(c.rejected_rows for c in counted) == 3
+
+
+WHOLE = """
+    from lakewright import WindowedDeduplicator
+
+    @visits.dataset(mode="stream", event_time="at",
+                    guards_in={"raw": [WindowedDeduplicator(keys="all", window="10 minutes")]})
+    def once(raw):
+        '''Each visit once, whatever of it is missing.'''
+        return raw
+"""
+
+
+def test_a_stream_keeps_one_of_the_rows_that_are_the_same_in_every_column(project, kafka):
+    topic = kafka.topic()
+    shop = project(visits_project(kafka, topic, WHOLE))
+    # They differ in offset and arrival, which do not count; a missing page is the same as another missing page.
+    send(kafka, topic, [visit(1, page=None), visit(1, page=None), visit(1), {**visit(1), "id": None}])
+    ok(shop.run(["raw", "once"], at="2026-01-03"))
+    send(kafka, topic, [visit(1, page=None), {**visit(1), "id": None}, visit(1, at="2026-01-01T10:01:00Z")])
+    ok(shop.run(["raw", "once"], at="2026-01-03"))
+    found = [(row["id"], row["page"], row["at"].minute) for row in rows_of(shop, "once")]
+    assert sorted(found, key=str) == [("v1", "/", 0), ("v1", "/", 1), ("v1", None, 0), (None, "/", 0)]
+    counted = [one.counters for one in shop.store.receipts.history("once") if one.kind == "data"]
+    assert sum(c.duplicates for c in counted) == 3
 
 
 def test_what_cannot_work_is_refused_when_the_project_is_loaded():

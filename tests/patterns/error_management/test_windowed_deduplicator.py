@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from tests.patterns.delta import rows
 from tests.patterns.error_management.streams import land_batches, run_to_end, state_of, stream_of
 
@@ -73,6 +75,54 @@ def test_a_repeat_gives_the_same_rows_in_whatever_order_they_come(
     assert sorted(kept) == sorted({row[0] for row in found if row[0] is not None})  # type: ignore[type-var]
 
 
+@pytest.mark.shows("03.windowed-deduplicator", 7)
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_of_rows_that_tie_in_the_order_the_content_decides_and_not_their_place(
+    spark: SparkSession, keep: Literal["first", "last"]
+) -> None:
+    # One part, read from both ends: whatever came first, or last, must not win.
+    tied = [("v1", "/b", 1), ("v1", "/a", 1), ("v1", "/c", 1), ("v2", "/z", None), ("v2", "/y", None)]
+    for found in (tied, tied[::-1], [*tied[1:], tied[0]]):
+        visits = spark.createDataFrame(found, SCHEMA).coalesce(1)
+        kept = drop_repeats(visits, keys=["visit"], order_by=["at"], keep=keep)
+        assert rows(kept) == [("v1", "/a", 1), ("v2", "/y", None)]
+
+
+def test_rows_that_are_the_same_in_every_column_are_one_also_where_a_value_is_missing(spark: SparkSession) -> None:
+    found = [("v1", "/a", 1), ("v1", "/a", 1), ("v1", None, 1), ("v1", None, 1), (None, None, None), (None, None, None)]
+    visits = spark.createDataFrame([*found, ("v1", "/a", 2)], SCHEMA).withColumn("_lw_offset", F.expr("uuid()"))
+    expected = [("v1", "/a", 1), ("v1", "/a", 2), ("v1", None, 1), (None, None, None)]
+    kept = drop_repeats(visits, keys="all")
+    assert rows(kept.drop("_lw_offset")) == expected
+    plain = visits.drop("_lw_offset")
+    assert rows(drop_repeats(plain, keys="all")) == rows(plain.distinct()) == expected
+    split = split_repeats(plain, keys="all")
+    assert (rows(split.kept), split.repeats.count()) == (expected, 3)
+
+    # What was loaded before is known by every column as well; another column there says nothing.
+    loaded = spark.createDataFrame([("v1", None, 1), (None, None, None)], SCHEMA).withColumn("more", F.lit(1))
+    assert rows(drop_repeats(plain, keys="all", known=loaded)) == [("v1", "/a", 1), ("v1", "/a", 2)]
+    again = split_repeats(plain, keys="all", known=loaded)
+    assert (rows(again.kept), again.repeats.count()) == ([("v1", "/a", 1), ("v1", "/a", 2)], 5)
+    with pytest.raises(MissingColumnsError, match="known"):
+        drop_repeats(plain, keys="all", known=loaded.drop("page"))
+
+    # All columns by their names: a row with a missing part has no key, and stays.
+    named = drop_repeats(plain, keys=["visit", "page", "at"])
+    assert rows(named) == [("v1", "/a", 1), ("v1", "/a", 2), *[("v1", None, 1)] * 2, *[(None, None, None)] * 2]
+
+
+def test_whole_rows_with_maps_are_compared_by_their_entries(spark: SparkSession) -> None:
+    one, other = "map('a', 1, 'b', CAST(NULL AS INT))", "map('b', CAST(NULL AS INT), 'a', 1)"
+    visits = spark.sql(f"SELECT {one} AS tags UNION ALL SELECT {other} UNION ALL SELECT NULL UNION ALL SELECT NULL")
+    assert drop_repeats(visits, keys="all").count() == 2
+    assert drop_repeats(visits, keys="all", known=visits.where("tags IS NOT NULL")).count() == 1
+    deep = spark.sql(f"SELECT array({one}) AS tags")
+    with pytest.raises(ConfigurationError, match=r"cannot compare 'tags': it is array<map") as refused:
+        drop_repeats(deep, keys="all")
+    assert "keys=[...]" in str(refused.value.hint)
+
+
 def test_rows_with_maps_can_be_compared(spark: SparkSession) -> None:
     visits = spark.sql("SELECT 'v1' AS visit, map('a', 1) AS tags UNION ALL SELECT 'v1', map('a', 1)")
     assert drop_repeats(visits, keys=["visit"]).count() == 1
@@ -105,6 +155,7 @@ def test_missing_columns_and_wrong_options_are_refused(spark: SparkSession) -> N
     with pytest.raises(MissingColumnsError, match="known"):
         drop_repeats(visits, keys=["visit"], known=visits.drop("visit"))
     wrong: list[dict[str, object]] = [{"keys": "visit"}, {"keys": []}, {"keys": ["v"], "order_by": "at"}]
+    wrong += [{"keys": "all", "order_by": ["at"]}, {"keys": "all", "nulls": "set aside"}]
     wrong += [{"keys": ["v"], option: "any"} for option in ("keep", "nulls", "dropped", "window")]
     for options in wrong:
         with pytest.raises(ConfigurationError):
@@ -159,6 +210,24 @@ def test_with_the_time_in_the_key_another_time_is_another_row_and_the_state_may_
     assert any(name.startswith("rocksdb") for name in told[-1]["stateOperators"][0]["customMetrics"])
     assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 2
     assert sum(state_of(told, "numDroppedDuplicateRows")) == 2
+
+
+def test_a_stream_of_whole_rows_compares_missing_values_and_maps(spark: SparkSession, tmp_path: Path) -> None:
+    landing, schema = tmp_path / "landing", "visit string, at timestamp, tags map<string, int>"
+    tagged, mirrored = {"tags": {"a": 1, "b": 2}}, {"tags": {"b": 2, "a": 1}}
+    land_batches(landing, [[seen("a", 0) | tagged, seen("a", 0) | mirrored, seen(None, 1), seen("a", 0)]])
+    frame = stream_of(spark, landing, schema)
+    unique = drop_repeats_on_stream(frame, keys="all", event_time="at", window="10 minutes")
+    assert unique.columns == frame.columns
+    told = run_to_end(unique, tmp_path / "checkpoint", into=tmp_path / "out")
+    # A new process knows what the one before it saw.
+    land_batches(landing, [[seen(None, 1), seen("a", 0) | mirrored, seen("a", 2) | tagged]])
+    told += run_to_end(unique, tmp_path / "checkpoint", into=tmp_path / "out")
+    found = spark.read.format("delta").load(str(tmp_path / "out"))
+    assert rows(found.selectExpr("visit", "minute(at)", "tags['a']")) == [
+        ("a", 0, 1), ("a", 0, None), ("a", 2, 1), (None, 1, None),
+    ]  # fmt: skip
+    assert sum(state_of(told, "numDroppedDuplicateRows")) == 3
 
 
 @pytest.mark.shows("03.windowed-deduplicator", 8)

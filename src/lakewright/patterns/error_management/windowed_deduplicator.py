@@ -7,6 +7,7 @@ Guarantee:
     content. With ``window`` a key that earlier slices hold within it is dropped too; a repeat of a slice knows only
     slices before it, and so never drops its own rows. On a stream the first that comes is kept, and its key remembered
     for the window, also across a kill. Rows whose key is NULL are all kept, or set aside, and never taken for one.
+    With ``keys="all"`` rows are the same when they are in every column, and a NULL is the same as a NULL.
 Consequences:
     - Without ``window`` only repeats within the slice are found. With it slices are made one at a time, in order, and
       the keys of the window are read: partitions before it are not.
@@ -22,12 +23,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.columns import ARRIVAL_COLUMN, business_columns, system_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.times import parse_duration
+from lakewright.patterns.error_management.whole_rows import ALL, comparable_columns
 from lakewright.patterns.error_management.windowed_deduplicator_stream import (
     NAME,
     drop_repeats_on_stream,
@@ -57,12 +60,13 @@ class RepeatSplit(NamedTuple):
 class WindowedDeduplicator:
     """The guard of the pipeline layer: ``keep`` says which of the repeats stays, by ``order_by``.
 
+    ``keys`` are the columns that tell whether two rows are the same; ``"all"`` takes all of them, as DISTINCT does.
     An entry of ``order_by`` may end with ``desc``: ``["quality desc", "received"]`` keeps the best. ``window`` is how
     far apart in event time repeats are found: across slices in batch, and needed on a stream, where ``event_time`` is
     the input's own unless it is named, and ``time_in_key`` takes rows for the same only if their times are equal too.
     """
 
-    keys: Sequence[str]
+    keys: Sequence[str] | Literal["all"]
     order_by: Sequence[str] = ()
     keep: Literal["first", "last"] = "first"
     window: str | None = None
@@ -72,10 +76,22 @@ class WindowedDeduplicator:
     dropped: Literal["count", "keep"] = "count"
 
     def __post_init__(self) -> None:
-        if isinstance(self.keys, str) or not self.keys:
-            raise ConfigurationError(f"{NAME}: 'keys' is a list of at least one column.")
+        whole = self.keys == ALL
+        if (isinstance(self.keys, str) and not whole) or not self.keys:
+            raise ConfigurationError(
+                f"{NAME}: 'keys' is a list of at least one column, or '{ALL}' where every column counts."
+            )
         if isinstance(self.order_by, str):
             raise ConfigurationError(f"{NAME}: 'order_by' is a list of columns, such as ['{self.order_by}'].")
+        if whole and self.order_by:
+            raise ConfigurationError(
+                f"{NAME}: rows that are the same in every column have no order. Leave order_by out."
+            )
+        if whole and self.nulls != "keep":
+            raise ConfigurationError(
+                f"{NAME}: with keys='{ALL}' no row is without a key: a NULL is the same as a NULL. Leave nulls out.",
+                hint='DeadLetter(rules={"has_id": "id IS NOT NULL"}) before it sets rows with a NULL aside.',
+            )
         if self.keep not in ("first", "last"):
             raise ConfigurationError(f"{NAME}: keep is 'first' or 'last', not {self.keep!r}.")
         if self.nulls not in ("keep", "set aside"):
@@ -84,7 +100,7 @@ class WindowedDeduplicator:
             raise ConfigurationError(f"{NAME}: dropped is 'count' or 'keep', not {self.dropped!r}.")
         if self.window is not None and parse_duration(self.window) <= timedelta(0):
             raise ConfigurationError(f"{NAME}: window is longer than nothing, not '{self.window}'.")
-        object.__setattr__(self, "keys", tuple(self.keys))
+        object.__setattr__(self, "keys", ALL if whole else tuple(self.keys))
         object.__setattr__(self, "order_by", tuple(self.order_by))
 
     @property
@@ -95,7 +111,7 @@ class WindowedDeduplicator:
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
         from pyspark.sql import functions as F
 
-        unknown = without_key(self.keys)
+        unknown = _no_key(self)
         keyed, side = frame, None
         if self.nulls == "set aside":
             keyed = frame.where(~unknown)
@@ -157,12 +173,14 @@ class WindowedDeduplicator:
 def drop_repeats(
     df: DataFrame,
     *,
-    keys: Sequence[str],
+    keys: Sequence[str] | Literal["all"],
     order_by: Sequence[str] = (),
     keep: Literal["first", "last"] = "first",
     known: DataFrame | None = None,
 ) -> DataFrame:
     """Keep one row per key, and none whose key ``known`` (rows loaded earlier, not those of this batch) has.
+
+    With ``keys="all"`` one row is kept of those that are the same in every column, where a NULL is like another NULL.
 
     >>> visits = spark.createDataFrame([("v1", 2), ("v1", 1), (None, 1), (None, 1)], "visit string, page int")
     >>> sorted(drop_repeats(visits, keys=["visit"], order_by=["page"]).collect(), key=str)
@@ -173,18 +191,16 @@ def drop_repeats(
     rule = WindowedDeduplicator(keys=keys, order_by=order_by, keep=keep)
     columns = _check_columns(df, rule, known)
     if known is not None:
-        # An anti join never matches NULL, so that rows without a key stay here too.
-        df = df.join(known.select(*rule.keys), on=list(rule.keys), how="left_anti").select(
-            *[f"`{name}`" for name in columns]
-        )
+        seen, same = _seen(df, rule, known)
+        df = df.join(seen, on=same, how="left_anti").select(*[f"`{name}`" for name in columns])
     ranked = df.withColumn(_RANK, _rank(df, columns, rule))
-    return ranked.where((F.col(_RANK) == 1) | without_key(rule.keys)).drop(_RANK)
+    return ranked.where((F.col(_RANK) == 1) | _no_key(rule)).drop(_RANK)
 
 
 def split_repeats(
     df: DataFrame,
     *,
-    keys: Sequence[str],
+    keys: Sequence[str] | Literal["all"],
     order_by: Sequence[str] = (),
     keep: Literal["first", "last"] = "first",
     known: DataFrame | None = None,
@@ -209,22 +225,48 @@ def _marked(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame | None) 
     columns = _check_columns(df, rule, known)
     told = F.lit(False)
     if known is not None:
-        seen = known.select(*rule.keys).distinct().withColumn(_KNOWN, F.lit(True))
-        df = df.join(seen, on=list(rule.keys), how="left").select(*[f"`{name}`" for name in columns], _KNOWN)
+        seen, same = _seen(df, rule, known)
+        told_once = seen.distinct().withColumn(_KNOWN, F.lit(True))
+        df = df.join(told_once, on=same, how="left").select(*[f"`{name}`" for name in columns], _KNOWN)
         told = F.coalesce(F.col(_KNOWN), F.lit(False))
     ranked = df.withColumn(_RANK, _rank(df, columns, rule))
-    again = ((F.col(_RANK) > 1) | told) & ~without_key(rule.keys)
+    again = ((F.col(_RANK) > 1) | told) & ~_no_key(rule)
     return ranked.withColumn(_REPEAT, again).select(*[f"`{name}`" for name in columns], _REPEAT)
+
+
+def _key_columns(rule: WindowedDeduplicator, columns: Sequence[str]) -> list[str]:
+    # System columns tell where a row came from: they never count.
+    return business_columns(columns) if rule.keys == ALL else list(rule.keys)
+
+
+def _no_key(rule: WindowedDeduplicator) -> Column:
+    """Whether a row cannot be told from others; never NULL itself."""
+    from pyspark.sql import functions as F
+
+    return F.lit(False) if rule.keys == ALL else without_key(rule.keys)
+
+
+def _seen(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame) -> tuple[DataFrame, list[str] | Column]:
+    """The keys that are known, and what to join them on."""
+    from pyspark.sql import functions as F
+
+    if rule.keys != ALL:  # a join on columns never matches NULL, so that rows without a key stay
+        return known.select(*rule.keys), list(rule.keys)
+    names = _key_columns(rule, df.columns)
+    here, there = (comparable_columns(frame, names, pattern=NAME) for frame in (df, known))
+    seen = known.select(*[there[name].alias(f"{_KNOWN}_{place}") for place, name in enumerate(names)])
+    alike = [here[name].eqNullSafe(F.col(f"{_KNOWN}_{place}")) for place, name in enumerate(names)]
+    return seen, reduce(lambda one, other: one & other, alike)
 
 
 def _check_columns(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame | None) -> list[str]:
     columns = df.columns
-    named = (*rule.keys, *(_parts(one, columns)[0] for one in rule.order_by))
+    named = (*_key_columns(rule, columns), *(_parts(one, columns)[0] for one in rule.order_by))
     if missing := [name for name in named if name not in columns]:
         raise MissingColumnsError(pattern=NAME, missing=missing, present=columns)
     if known is not None:
         present = known.columns
-        if missing := [name for name in rule.keys if name not in present]:
+        if missing := [name for name in _key_columns(rule, columns) if name not in present]:
             raise MissingColumnsError(pattern=f"{NAME} (known)", missing=missing, present=present)
     return columns
 
@@ -243,11 +285,15 @@ def _rank(df: DataFrame, columns: Sequence[str], rule: WindowedDeduplicator) -> 
     if ARRIVAL_COLUMN in columns:
         # In a pipeline the delivery that came first is the original, and a later one the repeat.
         order.append(F.col(ARRIVAL_COLUMN).desc() if last else F.col(ARRIVAL_COLUMN))
-    # Rows without a key are spread by their content: together they would be one huge partition.
-    same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(without_key(rule.keys), _content(df)))
+    if rule.keys == ALL:
+        same = Window.partitionBy(*comparable_columns(df, business_columns(columns), pattern=NAME).values())
+    else:
+        # Rows without a key are spread by their content: together they would be one huge partition.
+        same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(_no_key(rule), _content(df)))
     # System columns tell where a row came from, which differs between two lakes with the same rows.
-    ties = content_order(df, but=[*rule.keys, *system_columns(columns)])
-    return F.row_number().over(same.orderBy(*order, *ties))
+    ties = content_order(df, but=[*_key_columns(rule, columns), *system_columns(columns)])
+    # Where the keys are all columns nothing is left to order by: the rows are the same, and any of them will do.
+    return F.row_number().over(same.orderBy(*(order + ties or [F.lit(1)])))
 
 
 def _parts(entry: str, columns: Sequence[str]) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-__all__ = ["content_order"]
+__all__ = ["content_order", "has_order"]
 
 _WITHOUT_ORDER = ("map<", "variant")
 
@@ -22,9 +22,10 @@ def content_order(df: DataFrame, *, but: Sequence[str] = ()) -> list[Column]:
 
     fields = [field for field in df.schema if field.name not in but]
     columns = [(F.col(f"`{field.name}`"), field.dataType) for field in fields]
-    return [column if _has_order(kind) else column.cast("string") for column, kind in columns]
+    return [column if has_order(kind) else column.cast("string") for column, kind in columns]
 
 
-def _has_order(kind: DataType) -> bool:
-    told = kind.simpleString()
+def has_order(kind: DataType | str) -> bool:
+    """Whether Spark can compare and sort values of this type (its object, or its name)."""
+    told = kind if isinstance(kind, str) else kind.simpleString()
     return told != "interval" and not any(word in told for word in _WITHOUT_ORDER)
