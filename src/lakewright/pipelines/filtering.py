@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from lakewright.errors import LimitExceeded, StepFailed
+from lakewright.failpoints import failpoint
 from lakewright.model.arrivals import JsonValue
 from lakewright.model.findings import Finding
 from lakewright.model.protocols import EACH, FIRST, READ, FilterTally
@@ -38,6 +39,7 @@ def count_filters(current: Attempt, inputs: Sequence[InputFrame]) -> None:
             _stop_above(current, tally, filtered)
             # The account is that of the driving input: the first that is guarded.
             current.told.setdefault("filtered", cast("JsonValue", asdict(filtered)))
+            failpoint("filters_counted")
 
 
 def _count(current: Attempt, tally: FilterTally) -> Filtered:

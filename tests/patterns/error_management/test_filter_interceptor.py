@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from pyspark.sql import functions as F
 from tests.patterns.delta import rows
 
 from lakewright.errors import ConfigurationError
+from lakewright.model.protocols import GuardContext, Guarded
+from lakewright.model.runs import Run
+from lakewright.model.slices import WHOLE
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor, intercept_filters
 from lakewright.patterns.error_management.filter_sql import filter_sql
 
@@ -106,6 +110,31 @@ def test_tasks_that_are_tried_again_and_a_second_action_change_no_count(tmp_path
     assert "the machine is gone" in log.read_text()  # tasks did fail, and were tried again
     counts = {"low": 10, "even": 45, "None": 45}
     assert json.loads(done.stdout.splitlines()[-1]) == {"counts": [counts, counts], "kept": [45, 45]}
+
+
+def test_a_sample_counts_some_rows_or_none_and_all_of_them_are_filtered(spark: SparkSession) -> None:
+    numbers = spark.range(0, 2000, 1, 2)
+    context = GuardContext("clean", "raw", WHOLE, Run("r", "p", datetime(2026, 1, 5, tzinfo=UTC)))
+
+    def guarded(share: float) -> Guarded:
+        return FilterInterceptor(filters={"even": "id % 2 = 0"}, sample=share).on_batch(numbers, context)
+
+    def counted(share: float) -> tuple[int, int] | None:
+        tally = guarded(share).tally
+        assert tally is not None
+        assert tally.sample == share
+        row = None if tally.totals is None else tally.totals.first()
+        return None if row is None else (row["read"], row["first:even"])
+
+    for share in (1, 0.1, 0):
+        assert sorted(row["id"] for row in guarded(share).kept.collect()) == list(range(0, 2000, 2))
+    assert counted(0) is None
+    assert counted(1) == (2000, 1000)
+    tenth = counted(0.1)
+    assert tenth is not None
+    assert 100 < tenth[0] < 300
+    assert 0 < tenth[1] < tenth[0]
+    assert counted(0.1) == tenth  # a repeat counts the same rows
 
 
 def test_options_that_cannot_mean_anything_are_refused() -> None:
