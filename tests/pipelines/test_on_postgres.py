@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import signal
 import tempfile
@@ -19,7 +20,8 @@ import pytest
 from lakewright.errors import LakewrightError, TargetError
 from lakewright.failpoints import arm
 from lakewright.model.receipts import Commit
-from lakewright.runtime.services import guard, processes, up
+from lakewright.pipelines.progress import Note
+from lakewright.runtime.services import down, guard, processes, up
 from lakewright.runtime.services.processes import this_process
 from lakewright.runtime.services.state import Place
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
@@ -171,6 +173,65 @@ def test_a_database_that_dies_in_a_write_costs_a_retry_and_no_row(project, datab
         assert session.execute("SELECT count(*), count(DISTINCT order_id) FROM copied").fetchone() == (5, 5)
         left = session.execute("SELECT count(*) FROM pg_tables WHERE starts_with(tablename, '_lw_stage')").fetchone()
         assert left == (0,)
+    assert not ok(shop.run(at="2026-01-02")).outcomes
+
+
+GUARDED = """
+    from lakewright import DeadLetter, JsonFiles, Pipeline, PostgresTable
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at", into=PostgresTable("db", "paid"), retries=2,
+                  guards_in={"orders": [DeadLetter(rules={"paid": "amount > 0"}, stop_above=0.5)]})
+    def paid(orders):
+        return orders.select("order_id", "at", "amount")
+"""
+
+
+@pytest.mark.shows("03.dead-letter", 5)
+def test_a_database_that_is_stopped_for_seconds_costs_retries_and_no_good_row_is_dead_lettered(
+    project, database, tmp_path
+):
+    address = up(database, ["postgres"], only_while=this_process())[0].address
+    toml = f'name = "shop"\n[connections.db]\nurl = "{address.shown.replace(":***", "")}"\n'
+    toml += f'password = "secret://file/{address.password_file}"\n'
+    shop = project({"pipelines/shop.py": GUARDED, "lakewright.toml": toml})
+    land(shop.folder, "d1.json", [order(str(n), "2026-01-01T10:00:00Z", n) for n in range(5)])
+    tried: list[str] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, Note) and "Trying again" in event.message:
+            tried.append(event.message)
+            if len(tried) == 2:  # it was away for two attempts and the pause between them
+                up(database, ["postgres"], only_while=this_process())
+
+    arm({"LAKEWRIGHT_FAILPOINT": "set_aside", "LAKEWRIGHT_FAILPOINT_ACTION": "pause",
+         "LAKEWRIGHT_FAILPOINT_DIR": str(tmp_path)})  # fmt: skip
+    done = []
+    running = threading.Thread(target=lambda: done.append(shop.run(at="2026-01-02", listener=listen)))
+    try:
+        running.start()
+        until((tmp_path / "set_aside.paused").exists)
+        assert down(database)[0].state == "stopped"
+    finally:
+        (tmp_path / "set_aside.go").touch()
+        running.join(120)
+        arm({})
+    (summary,) = done
+    ok(summary)
+    assert len(tried) == 2
+    assert [outcome.attempts for outcome in summary.made if outcome.dataset == "paid"] == [3]
+    with psycopg.connect(address.url) as session:
+        found = session.execute("SELECT order_id FROM paid ORDER BY 1").fetchall()
+    assert found == [("1",), ("2",), ("3",), ("4",)]
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True).collect()
+    assert [(row["slice"], row["rules"], json.loads(row["record"])) for row in letters] == [
+        ("2026-01-01", ["paid"], {"amount": 0})
+    ]
+    counters = shop.store.receipts.live("paid", "2026-01-01").counters
+    assert (counters.read, counters.written, counters.rejected) == (5, 4, {"paid": 1})
     assert not ok(shop.run(at="2026-01-02")).outcomes
 
 

@@ -30,7 +30,7 @@ def ids(project, name="raw"):
 def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(project, kafka):
     topic = kafka.topic(partitions=2)
     send(kafka, topic, [visit(1), "{broken", visit(2, at="yesterday")])
-    send(kafka, topic, [None, visit(3)], partition=1)
+    send(kafka, topic, [None, visit(3), {"id": "v8"}], partition=1)
     shop = project(visits_project(kafka, topic))
 
     first = ok(shop.run(at="2026-01-03"))
@@ -39,14 +39,24 @@ def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(projec
     assert ids(shop, "clean") == ["v1", "v3"]
     assert ("clean", "2026-01-01") in made(first)
     letters = shop.lake.read("_lakewright/dead_letters", system_columns=True).collect()
-    assert {(row["partition"], row["offset"]) for row in letters} == {(0, 1), (0, 2), (1, 0)}
-    assert {row["topic"] for row in letters} == {topic}
-    assert {row["raw"] for row in letters if row["offset"] == 1} == {"{broken"}
-    assert all(row["dataset"] == "raw" and row["rule"] and row["code"] for row in letters)
+    # Each kind by its own name, with what there is of it: its text where it cannot be read, its columns where it can.
+    place = "partition", "offset", "rules", "raw", "record"
+    assert sorted(tuple(row[name] for name in place) for row in letters) == [
+        (0, 1, ["unreadable record"], "{broken", "{}"),
+        (0, 2, ["unreadable record"], '{"id": "v2", "at": "yesterday", "page": "/"}', '{"id":"v2","page":"/"}'),
+        (1, 0, ["record without a value"], "", "{}"),
+        (1, 2, ["no usable event time"], None, '{"id":"v8"}'),
+    ]
+    for row in letters:
+        assert (row["topic"], row["file"]) == (topic, f"{topic}/{row['partition']}")
+        assert (row["dataset"], row["input"], row["rule"]) == ("raw", "raw", row["rules"][0])
+        assert (row["run_id"], row["code"]) == (first.run_id, shop.codes["raw"])
+        assert row["file_version"] == str(row["offset"])
+        assert row["run_time"] is not None
     # in = valid + dead
     receipts = [r for r in shop.store.receipts.history("raw") if r.kind == "data"]
-    assert sum(r.counters.read for r in receipts) == 5
-    assert sum(r.counters.rejected_rows for r in receipts) == 3
+    assert sum(r.counters.read for r in receipts) == 6
+    assert sum(r.counters.rejected_rows for r in receipts) == 4
 
     second = ok(shop.run(at="2026-01-03"))
     assert not second.made
