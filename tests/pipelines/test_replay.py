@@ -12,6 +12,7 @@ from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.dead_letters import Selection
 from lakewright.pipelines.replay_records import Edits, RecordEdit
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
+from tests.pipelines.topics import committed
 from tests.processes import LAKEWRIGHT, killed
 
 RULES = """
@@ -227,6 +228,49 @@ ORDERED = """
     def last_amount(orders):
         return orders.select("customer", "amount")
 """
+
+
+SENT = """
+    from lakewright import DeadLetter, JsonFiles, KafkaMessages, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="at", guards_in={"orders": [DeadLetter(rules={"paid": "amount > 0"})]})
+    def clean(orders):
+        return orders.select("order_id", "at", "amount")
+
+    @shop.dataset(event_time="at", into=KafkaMessages("broker", "TOPIC", key="order_id", ledger="TOPIC.ledger"))
+    def told(clean):
+        return clean
+"""
+
+
+@pytest.mark.shows("03.dead-letter", 7)
+def test_a_replay_that_reaches_a_topic_is_refused_unless_it_is_asked_for(project, kafka):
+    topic = kafka.topic()
+    toml = f'name = "shop"\n[connections.broker]\nurl = "kafka://{kafka.bootstrap}"\n'
+    shop = project({"lakewright.toml": toml, "pipelines/shop.py": SENT.replace("TOPIC", topic)})
+    first, second = "2026-01-01T10:00:00Z", "2026-01-02T10:00:00Z"
+    land(shop.folder, "d1.json", [order("a", first), order("b", first, 0), order("c", second)])
+    ok(shop.run(at="2026-01-03"))
+    sent = committed(kafka, topic)
+    assert sorted((one.slice_id, one.key) for one in sent) == [("2026-01-01", "a"), ("2026-01-02", "c")]
+
+    edits = Edits(columns={"amount": "1"})
+    with pytest.raises(InputError, match=f"told goes to broker: {topic}, where corrected rows would come after newer"):
+        shop.replay_dead_letters(Selection("clean"), edits, at="2026-01-03")
+    assert (committed(kafka, topic), letters(shop)[0]["attempts"]) == (sent, 0)
+    shown = shop.replay_dead_letters(Selection("clean"), edits, at="2026-01-03", dry_run=True)
+    assert list(shown.ordered) == ["told"]  # the table of the lake has no order that could break
+    assert shown.slices == {"clean": ("2026-01-01",), "told": ("2026-01-01",)}
+    # Asked for, the slice is sent again as a whole, behind what was sent since, with a higher number.
+    ok(shop.replay_dead_letters(Selection("clean"), edits, at="2026-01-03", out_of_order=True).run)
+    again = committed(kafka, topic)[len(sent) :]
+    assert sorted((one.slice_id, one.key) for one in again) == [("2026-01-01", "a"), ("2026-01-01", "b")]
+    assert min(one.number for one in again) > max(one.number for one in sent if one.slice_id == "2026-01-01")
+    assert letters(shop) == []
 
 
 @pytest.mark.shows("03.dead-letter", 7)
