@@ -79,3 +79,10 @@ def test_dead_letters_are_listed_replayed_and_retired(lakewright: Lakewright, fo
     assert {(one["dataset"], one["state"], one["note"]) for one in told} == {
         ("orders", "retired", "test data"), ("raw_orders", "corrected", None),
     }  # fmt: skip
+
+    # A dataset may say that nothing comes back: told before anybody is asked, and by the list.
+    (folder / "pipelines/shop.py").write_text(PIPELINE.replace('NULL"})]', 'NULL"}, replay="never")]'))
+    refused = lakewright("dead-letters", "replay", "orders")
+    assert (refused.exit_code, 'orders says replay="never"' in refused.stderr) == (2, True)
+    listed = lakewright("dead-letters", "list", "orders")
+    assert "orders, has_id: 0 open, 0 corrected, 1 retired, never replayed" in listed.stderr

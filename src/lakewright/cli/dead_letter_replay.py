@@ -59,7 +59,9 @@ def replay(
     states: tuple[State, ...] = ("open", "corrected") if ids and edits else ("open",)
     selection = chosen(dataset, ids, reasons, slices, start, end, states)
     with open_project(screen) as project:
-        project.graph[dataset]  # a wrong name is told before anybody is asked
+        from lakewright.pipelines.letter_policies import refuse_never_replayed
+
+        refuse_never_replayed(project.graph[dataset])  # this, and a wrong name, are told before anybody is asked
         if not (dry_run or yes or screen.can_ask):
             raise ConfigurationError(
                 f"A replay of '{dataset}' makes slices again that others have read, and nobody is here to ask. "

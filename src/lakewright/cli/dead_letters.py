@@ -122,6 +122,7 @@ def _show_list(
         new = f", {one.new:,} of them new" if one.new else ""
         screen.say(
             f"{one.dataset}, {one.rule}: {one.open:,} open{new}, {one.corrected:,} corrected, {one.retired:,} retired"
+            f"{', never replayed' if one.replay == 'never' else ''}"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.errors import ConfigurationError, UnknownNameError
 from lakewright.lake.side_tables import DEAD_LETTER_LIFE
@@ -80,6 +80,8 @@ class LetterCount:
     """Open ones that were set aside since the time asked for."""
     oldest: datetime | None = field(default=None)
     """When the oldest open one was set aside."""
+    replay: Literal["allow", "never"] = "allow"
+    """What the dataset says of putting them back."""
 
 
 def select_letters(shop: Workshop, selection: Selection) -> DataFrame | None:

@@ -1,23 +1,43 @@
-"""What Dead-Letter guards declare beyond judging rows: when people are told, and how long letters are kept."""
+"""What Dead-Letter guards declare beyond judging rows: when people are told, how long letters are kept, and whether
+they may be replayed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lakewright.errors import ConfigurationError
+from lakewright.lake.side_tables import DEAD_LETTERS
 from lakewright.model.findings import Finding
 from lakewright.model.receipts import Receipt
+from lakewright.model.sql import text_literal
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.dead_letter import DeadLetter
+from lakewright.patterns.ingestion.passthrough_replicator import PRIVATE
 from lakewright.pipelines.dead_letters import drop_old_history
-from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.maintain import TableOutcome
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["keep_letters_short", "keeps_letters_short", "letter_warnings"]
+__all__ = [
+    "keep_letters_short",
+    "keeps_letters_short",
+    "key_warnings",
+    "letter_warnings",
+    "never_replayed",
+    "refuse_never_replayed",
+]
+
+_NAMED = 3
+"""So many keys are named in a warning."""
+_LONGEST = 40
+"""Of a key so many characters are shown."""
 
 
 def letter_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
@@ -46,6 +66,112 @@ def letter_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
                 )
             )
     return tuple(found)
+
+
+def key_warnings(shop: Workshop, dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
+    """What is said of keys with many letters in one slice, where ``warn_per_key`` asks for it.
+
+    Runs a job that reads the letters of this slice alone, and none where there are too few of them.
+    """
+    first = next((given for given in dataset.inputs if given.guards), None)
+    found = []
+    for given in dataset.inputs:
+        for guard in given.guards:
+            if not isinstance(guard, DeadLetter) or guard.warn_per_key is None:
+                continue
+            # The receipt counts those of the input that is guarded first; of others it does not tell.
+            counted = sum(receipt.counters.rejected.get(rule, 0) for rule in guard.rules)
+            if given is first and counted < guard.warn_per_key[1]:
+                continue
+            told = _told_of_keys(shop, dataset, given, guard, receipt.slice_id)
+            found += [] if told is None else [told]
+    return tuple(found)
+
+
+def _told_of_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLetter, slice_id: str) -> Finding | None:
+    assert guard.warn_per_key is not None
+    column, rows = guard.warn_per_key
+    keys = _failing_keys(shop, dataset, given, guard, slice_id)
+    most = [] if keys is None else keys.orderBy("count", "key", ascending=[False, True]).take(_NAMED + 1)
+    if keys is None or not most:
+        return None
+    number = len(most) if len(most) <= _NAMED else keys.count()
+    if tags := _private_tags(shop, dataset, column):
+        named = f"{number:,} of them, not named here since a contract tags the column as {' and '.join(tags)}"
+    else:
+        named = ", ".join(f"{_shown(row['key'])} ({row['count']:,})" for row in most[:_NAMED])
+        named += f" and {number - _NAMED:,} more" if number > _NAMED else ""
+    return Finding(
+        dataset=dataset.name,
+        subject="dead letters of a key",
+        message=f"{rows:,} or more dead letters of slice {slice_id} have the same {column}: {named}.",
+        slice_id=slice_id,
+        cure=f"`lakewright dead-letters list {dataset.name} --slice {slice_id}` shows them. Sessions, and whatever "
+        f"else is made of the rows of one {column} in their order, lack these.",
+    )
+
+
+def _shown(key: str) -> str:
+    text = " ".join(key.split())
+    return repr(key) if not text else text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _failing_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLetter, slice_id: str) -> DataFrame | None:
+    """Key -> letters, of the keys that have as many as the guard says; None where there never was a letter. Lazy."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    assert guard.warn_per_key is not None
+    column, rows = guard.warn_per_key
+    if not shop.lake.log(DEAD_LETTERS).exists():
+        return None
+    rules = ", ".join(map(text_literal, guard.rules))
+    # The table is partitioned by these four: nothing but this slice's letters is read.
+    letters = shop.lake.read(DEAD_LETTERS, system_columns=True).where(
+        f"dataset = {text_literal(dataset.name)} AND slice = {text_literal(slice_id)} "
+        f"AND input = {text_literal(given.dataset)} AND rule IN ({rules})"
+    )
+    record = F.from_json("record", StructType([StructField(column, StringType())]))
+    keys = letters.select(record.getField(column).alias("key")).where("key IS NOT NULL")
+    return keys.groupBy("key").count().where(F.col("count") >= rows)
+
+
+def _private_tags(shop: Workshop, dataset: Dataset, column: str) -> list[str]:
+    """The tags that contracts of the dataset, or of any above it, give to a column of this name.
+
+    Each project has its own words for what is private, so that every tag of a column counts; those of a whole dataset
+    may say anything, and only the usual words do.
+    """
+    graph, tags = shop.graph, set[str]()
+    left, seen = [dataset.name], set[str]()
+    while left:
+        name = left.pop()
+        name = graph.owners.get(name, name)
+        if name in seen or name not in graph.datasets:
+            continue
+        seen.add(name)
+        above = graph[name]
+        left += [one for given in above.inputs for one in given.datasets]
+        if above.contract is not None:
+            tags |= {tag for one in above.contract.columns if one.name == column for tag in one.tags}
+            tags |= set(above.contract.tags) & {*PRIVATE, "personal"}
+    return sorted(tags)
+
+
+def never_replayed(dataset: Dataset) -> bool:
+    """Whether the dataset says that nothing that was set aside comes back into it."""
+    return any(guard.replay == "never" for guard in _guards(dataset))
+
+
+def refuse_never_replayed(dataset: Dataset) -> None:
+    """Refuse a replay of a dataset's letters where it says so. Asks nobody, and runs no job."""
+    if never_replayed(dataset):
+        raise ConfigurationError(
+            f'{dataset.place}: {dataset.name} says replay="never": its dead letters are not put back, because who '
+            "reads it cannot read a slice again. Nothing was changed.",
+            hint="They stay where they are, as evidence; `lakewright dead-letters retire` closes them. Where consumers "
+            "can take corrected slices now, leave replay out.",
+        )
 
 
 def keeps_letters_short(graph: Graph, names: Sequence[str]) -> bool:

@@ -34,7 +34,12 @@ from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import FOREIGN, notice, refuse_forgotten
 from lakewright.pipelines.keeper import keep
-from lakewright.pipelines.letter_policies import keep_letters_short, keeps_letters_short
+from lakewright.pipelines.letter_policies import (
+    keep_letters_short,
+    keeps_letters_short,
+    never_replayed,
+    refuse_never_replayed,
+)
 from lakewright.pipelines.listen import ListenSummary, listen, replay_event
 from lakewright.pipelines.loading import let_functions_travel, load_pipelines
 from lakewright.pipelines.maintain import MaintenanceSummary, choose_tables, maintain_tables
@@ -554,7 +559,9 @@ class Project:
     def count_dead_letters(self, *, since: str | date | datetime | None = None) -> list[LetterCount]:
         """How many dead letters of each dataset and rule are open, corrected and retired, and new since a time."""
         shop = self._shop(Run("look", "look", self._now()), "look")
-        return count_letters(shop, since=None if since is None else parse_time(since))
+        counts = count_letters(shop, since=None if since is None else parse_time(since))
+        never = {name for name, dataset in self.graph.datasets.items() if never_replayed(dataset)}
+        return [replace(one, replay="never") if one.dataset in never else one for one in counts]
 
     def replay_dead_letters(
         self,
@@ -575,6 +582,7 @@ class Project:
         if selection.dataset is None:
             raise ConfigurationError("A replay needs to know whose dead letters are meant. Nothing was changed.")
         dataset = self.graph[selection.dataset]
+        refuse_never_replayed(dataset)  # before anybody waits for a run to end
         above = {self.graph.owners.get(given.dataset, given.dataset) for given in dataset.inputs}
         pipelines = {dataset.pipeline, *(self.graph[name].pipeline for name in above if name in self.graph.datasets)}
         with self._exclusive(sorted(pipelines)) as shop:

@@ -27,6 +27,7 @@ from lakewright.model.columns import ARRIVAL_COLUMN, EVENT_COLUMN
 from lakewright.pipelines.corrections import correction_identity, settle_corrections
 from lakewright.pipelines.dead_letter_life import all_letters, note_life
 from lakewright.pipelines.dead_letters import Selection, select_letters
+from lakewright.pipelines.letter_policies import never_replayed, refuse_never_replayed
 from lakewright.pipelines.replay_reach import Reach, follow
 from lakewright.pipelines.replay_records import Edits, Records, find_records
 
@@ -65,6 +66,7 @@ class ReplaySummary:
 def plan_replay(shop: Workshop, selection: Selection, edits: Edits) -> tuple[ReplaySummary, list[Records]]:
     """Runs jobs that look which records a replay would correct and what that touches; changes nothing."""
     assert selection.dataset is not None
+    refuse_never_replayed(shop.graph[selection.dataset])
     _refuse_stream(shop, selection.dataset)
     summary = ReplaySummary(selection.dataset)
     letters = select_letters(shop, selection)
@@ -87,6 +89,7 @@ def plan_replay(shop: Workshop, selection: Selection, edits: Edits) -> tuple[Rep
         summary.unusable += records.failed.count()
         _reach_of(reach, records)
     follow(shop, reach)
+    _refuse_reached(shop, selection.dataset, reach)
     summary.reach = reach
     summary.touched = {name: tuple(sorted(cells)) for name, cells in reach.cells.items()}
     summary.slices = {name: tuple(sorted(slices)) for name, slices in reach.slices.items() if slices}
@@ -103,6 +106,18 @@ def _refuse_stream(shop: Workshop, name: str) -> None:
             hint=f"Correct the step, and let it read again: `lakewright stream rewind {name} --all`; or give the "
             "records up: `lakewright dead-letters retire`.",
         )
+
+
+def _refuse_reached(shop: Workshop, dataset: str, reach: Reach) -> None:
+    """Refuse a replay that would make slices again of a dataset that says ``replay="never"``."""
+    for name, slices in live_slices(shop, reach).items():
+        if slices and never_replayed(shop.graph[name]):
+            raise ConfigurationError(
+                f"A replay of {dataset} would make slices of {name} again ({', '.join(sorted(slices)[:3])}"
+                f'{", ..." if len(slices) > 3 else ""}), and {name} says replay="never". Nothing was changed.',
+                hint=f"Give these letters up: `lakewright dead-letters retire {dataset}`; or leave replay out of "
+                f"{name}, if its consumers can take corrected slices.",
+            )
 
 
 def _refuse_edits(dataset: str, name: str, edits: Edits) -> None:

@@ -11,7 +11,8 @@ Consequences:
     - A wrong rule diverts good rows: watch the share of rejected rows and set a limit.
     - Error-safe functions (``try_cast``) hide an error as NULL: ``survives`` makes a rule that compares input and
       output.
-    - Sessions and order suffer while rows lie aside: a replay lists the slices that it touches.
+    - Sessions and order suffer while rows lie aside: a replay lists the slices that it touches. Where consumers cannot
+      read a slice again, ``replay="never"`` refuses it; ``warn_per_key`` tells of keys that fail again and again.
     - A user's function that raises fails the whole batch: ``tolerant`` makes it a rule that sets the one row aside.
 """
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.columns import business_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.times import parse_duration
@@ -68,6 +69,10 @@ class DeadLetter:
     ``warn_above`` and ``warn_above_rows`` are lower limits that only tell people. With ``mark`` the step sees whether a
     row was a dead letter and came back (``was_dead_lettered``, ``replay_job``, ``replay_version``, ``replayed_at``).
     Letters that are open for longer than ``keep`` are retired by `lakewright maintain`, and closed ones forgotten.
+
+    ``replay="never"`` is for a dataset whose consumers cannot read a slice again: its letters stay evidence, and no
+    replay of another dataset makes its slices anew. ``warn_per_key=("sensor_id", 5)`` tells people, slice by slice, of
+    which key five or more letters are; the column is then copied into the letters.
     """
 
     rules: Mapping[str, Rule]
@@ -78,6 +83,8 @@ class DeadLetter:
     warn_above_rows: int | None = None
     mark: bool = False
     keep: str | None = None
+    replay: Literal["allow", "never"] = "allow"
+    warn_per_key: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         if not self.rules:
@@ -90,6 +97,10 @@ class DeadLetter:
                 raise ConfigurationError(f"Dead-Letter: {option}_rows is 0 or more, not {rows}.")
         if self.keep is not None:
             parse_duration(self.keep)
+        if self.replay not in ("allow", "never"):
+            raise ConfigurationError(f"Dead-Letter: replay is 'allow' or 'never', not {self.replay!r}.")
+        if self.warn_per_key is not None:
+            _check_per_key(self.warn_per_key)
         if self.record not in ("rules", "whole", "identity"):
             raise ConfigurationError(f"Dead-Letter: record is 'rules', 'whole' or 'identity', not {self.record!r}.")
         for name in self.rules:
@@ -97,11 +108,15 @@ class DeadLetter:
                 raise ConfigurationError(f"Dead-Letter: {name!r} is no name for a rule; use words and underscores.")
 
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
-        kept = _keeps_all(self.rules)
+        kept, columns = _keeps_all(self.rules), business_columns(frame.columns)
+        if self.warn_per_key is not None and self.warn_per_key[0] not in columns:
+            raise MissingColumnsError(
+                pattern="Dead-Letter (warn_per_key)", missing=[self.warn_per_key[0]], present=columns
+            )
         side = SideRows(
             broken=~kept,
             reasons=_reasons(self.rules),
-            keep=self._keep(business_columns(frame.columns), told=bool(ctx.record_columns)),
+            keep=self._keep(columns, told=bool(ctx.record_columns)),
             stop_above=self.stop_above,
             stop_above_rows=self.stop_above_rows,
             error=_errors(self.rules),
@@ -112,7 +127,8 @@ class DeadLetter:
     def _keep(self, columns: Sequence[str], *, told: bool) -> tuple[str, ...]:
         if self.record == "whole" or not told:
             return tuple(columns)
-        return _columns_read(self.rules, columns) if self.record == "rules" else ()
+        read = _columns_read(self.rules, columns) if self.record == "rules" else ()
+        return read if self.warn_per_key is None else tuple(dict.fromkeys((*read, self.warn_per_key[0])))
 
 
 def split_dead_letters(
@@ -180,6 +196,14 @@ def survives(inputs: Sequence[str], result: str) -> str:
         raise ConfigurationError("Dead-Letter: survives() takes a list of at least one input column.")
     absent = " AND ".join(f"`{name}` IS NULL" for name in inputs)
     return f"({absent}) OR ({result}) IS NOT NULL"
+
+
+def _check_per_key(given: tuple[str, int]) -> None:
+    shaped = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int)
+    if not shaped or not given[0] or given[1] < 1:
+        raise ConfigurationError(
+            f"Dead-Letter: warn_per_key is a column and a number from 1 on, such as ('sensor_id', 5), not {given!r}."
+        )
 
 
 def _keeps_all(rules: Mapping[str, Rule]) -> Column:

@@ -1,0 +1,176 @@
+"""What a Dead-Letter guard says beyond judging rows: that nothing comes back, and which keys fail again and again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.model.protocols import GuardContext
+from lakewright.model.runs import Run
+from lakewright.model.slices import WHOLE
+from lakewright.patterns.error_management.dead_letter import DeadLetter
+from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.replay_records import Edits
+from tests.pipelines.shop import land, ok, order, orders_project, rows_of
+from tests.pipelines.streaming import send, visit, visits_project
+
+BILLED = """
+    @shop.dataset(event_time="at", guards_in={"orders": [
+        DeadLetter(rules={"paid": "amount > 0", "has_id": "order_id IS NOT NULL"}, replay="never")]})
+    def billed(orders):
+        '''What was billed: nobody bills a day twice.'''
+        return orders.select("order_id", "at", "amount")
+"""
+NAMED = """rows="preserve", guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"})]}"""
+FIRST, SECOND = "2026-01-01T10:00:00Z", "2026-01-02T10:00:00Z"
+
+
+def states(shop) -> dict[tuple[str, str], tuple[str, int]]:
+    letters = shop.dead_letters(Selection(states=("open", "corrected", "retired"))).collect()
+    return {(row["dataset"], row["slice"]): (row["state"], row["attempts"]) for row in letters}
+
+
+@pytest.mark.shows("03.dead-letter", 6)
+def test_a_dataset_that_never_replays_takes_nothing_back_by_its_own_letters_or_by_those_of_others(project):
+    files = {name: text + BILLED for name, text in orders_project(NAMED).items()}
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", FIRST, 5), order(None, FIRST, 7), order("c", SECOND, 3)])
+    ok(shop.run(at="2026-01-03"))
+    before, edits = rows_of(shop, "billed"), Edits(columns={"order_id": "b"})
+    untouched = {("billed", "2026-01-01"): ("open", 0), ("clean", "2026-01-01"): ("open", 0)}
+    assert states(shop) == untouched
+
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match='billed says replay="never"') as refused:
+            shop.replay_dead_letters(Selection("billed"), edits, at="2026-01-03", dry_run=dry_run)
+        assert (refused.value.exit_code, "dead-letters retire" in refused.value.hint) == (2, True)
+        # The same record was set aside by another dataset: put back there, it would be in this one as well.
+        with pytest.raises(ConfigurationError, match=r"slices of billed again \(2026-01-01\)") as refused:
+            shop.replay_dead_letters(Selection("clean"), edits, at="2026-01-03", dry_run=dry_run)
+        assert "Nothing was changed" in str(refused.value)
+    assert not shop.lake.log("_lakewright/corrections/orders").exists()
+    assert states(shop) == untouched
+    assert ok(shop.run(at="2026-01-03")).made == []
+    counts = {(one.dataset, one.rule): (one.open, one.replay) for one in shop.count_dead_letters()}
+    assert counts == {("billed", "has_id"): (1, "never"), ("clean", "has_id"): (1, "allow")}
+
+    # Given up, it is closed; and where consumers can take corrected slices the choice is taken back.
+    assert shop.retire_dead_letters(Selection("billed", reasons=("has_id",)), because="billed by hand") == 1
+    shop = project({name: text.replace('replay="never"', 'replay="allow"') for name, text in files.items()})
+    summary = shop.replay_dead_letters(Selection("clean"), edits, at="2026-01-03")
+    assert (summary.corrected, summary.slices["billed"]) == (1, ("2026-01-01",))
+    assert sorted(row["order_id"] for row in rows_of(shop, "clean")) == ["a", "b", "c"]
+    assert len(rows_of(shop, "billed")) == len(before) + 1
+
+
+PER_KEY = """
+    rows="preserve",
+    guards_in={"orders": [DeadLetter(rules={"paid": "amount > 0"}, warn_per_key=("customer", 3))]},
+"""
+
+
+def unpaid(customer: int | None, times: int, at: str = FIRST) -> list[dict[str, object]]:
+    return [order(f"{customer}-{n}", at, 0) | {"customer": customer} for n in range(times)]
+
+
+def told_of_keys(shop, name: str = "clean") -> list[tuple[str | None, str]]:
+    found = shop.store.findings.latest(name)
+    return [(one.slice_id, one.message) for one in found if one.subject == "dead letters of a key"]
+
+
+@pytest.mark.parametrize("place", ["published", None])
+def test_keys_that_fail_again_and_again_in_one_slice_are_named_once(project, failing, place):
+    shop = project(orders_project(PER_KEY))
+    # The third customer fails twice a day, which is not often in either; of orders of nobody there are five.
+    rows = [*unpaid(1, 4), *unpaid(2, 3), *unpaid(3, 2), *unpaid(None, 5), *unpaid(3, 2, SECOND), order("x", SECOND, 5)]
+    land(shop.folder, "d1.json", rows)
+    ok(shop.run(["orders"], at="2026-01-03"))
+    if place is not None:  # the commit is there, the receipt is not: it is told when the step is recovered
+        failing(place)
+        assert shop.run(["clean"], at="2026-01-03").state == "failed"
+    ok(shop.run(["clean"], at="2026-01-03"))
+    assert told_of_keys(shop) == [
+        ("2026-01-01", "3 or more dead letters of slice 2026-01-01 have the same customer: 1 (4), 2 (3)."),
+    ]
+    letters = shop.dead_letters(Selection("clean", slices=("2026-01-02",))).collect()
+    assert {row["record"] for row in letters} == {'{"amount":0,"customer":3}'}
+
+    # The slice is repeated with more of them: the largest are named, the others counted.
+    land(shop.folder, "d2.json", [row for customer in (4, 5, 6) for row in unpaid(customer, customer)])
+    ok(shop.run(at="2026-01-03"))
+    assert told_of_keys(shop)[0][1].endswith("have the same customer: 6 (6), 5 (5), 1 (4) and 2 more.")
+
+
+CONTRACT = """
+    from lakewright.model.contracts import Contract, ContractColumn
+
+    ORDERS = Contract("orders", (ContractColumn("order_id", "STRING"), ContractColumn("at", "TIMESTAMP"),
+                                 ContractColumn("customer", "INT", tags=("TAG",)), ContractColumn("amount", "INT")))
+"""
+
+
+TAKEN = """
+    @shop.dataset(event_time="at")
+    def taken(orders):
+        return orders
+"""
+
+
+@pytest.mark.parametrize(("tag", "between"), [("pii", False), ("ours alone", True)])
+def test_keys_of_a_column_that_a_contract_keeps_private_are_counted_and_not_named(project, tag, between):
+    files = orders_project(PER_KEY)
+    text = files["pipelines/shop.py"].replace(
+        'schema="order_id string, at timestamp, customer int, amount int",', "contract=ORDERS,"
+    )
+    if between:  # the contract may be that of a dataset further above
+        for word in ('guards_in={"ORDERS"', "def clean(ORDERS)", "return ORDERS.select"):
+            text = text.replace(word.replace("ORDERS", "orders"), word.replace("ORDERS", "taken"))
+        text += TAKEN
+    shop = project({"pipelines/shop.py": CONTRACT.replace("TAG", tag) + text})
+    land(shop.folder, "d1.json", [*unpaid(11, 4), *unpaid(12, 3), *unpaid(13, 2), order("x", FIRST, 5)])
+    ok(shop.run(["+clean"], at="2026-01-03"))
+    assert told_of_keys(shop) == [
+        (
+            "2026-01-01",
+            "3 or more dead letters of slice 2026-01-01 have the same customer: 2 of them, not named here since a "
+            f"contract tags the column as {tag}.",
+        )
+    ]
+
+
+STREAMED = """
+    @visits.dataset(mode="stream", event_time="at", guards_in={"raw": [
+        DeadLetter(rules={"has_page": "page IS NOT NULL"}, record="identity", warn_per_key=("id", 2))]})
+    def paged(raw):
+        '''Visits of a page.'''
+        return raw
+"""
+
+
+def test_a_micro_batch_tells_the_keys_that_fail_in_it(project, kafka):
+    topic = kafka.topic()
+    shop = project(visits_project(kafka, topic, STREAMED))
+    send(kafka, topic, [visit(1, page=None), visit(1, page=None), visit(2, page=None), visit(3)])
+    ok(shop.run(["raw", "paged"], at="2026-01-03"))
+    ((first, message),) = told_of_keys(shop, "paged")
+    assert message == f"2 or more dead letters of slice {first} have the same id: v1 (2)."
+    letters = shop.dead_letters(Selection("paged")).collect()
+    assert sorted(row["record"] for row in letters) == ['{"id":"v1"}', '{"id":"v1"}', '{"id":"v2"}']
+
+    send(kafka, topic, [visit(2, page=None), visit(3, page=None)])  # once more, and each only once in this micro-batch
+    ok(shop.run(["raw", "paged"], at="2026-01-03"))
+    assert told_of_keys(shop, "paged") == [(first, message)]
+
+
+def test_policies_that_cannot_mean_anything_are_refused(spark):
+    with pytest.raises(ConfigurationError, match="replay is 'allow' or 'never'"):
+        DeadLetter(rules={"a": "b"}, replay="sometimes")
+    for wrong in ("customer", ("customer",), ("customer", 0), ("", 5), (5, "customer")):
+        with pytest.raises(ConfigurationError, match="warn_per_key is a column and a number"):
+            DeadLetter(rules={"a": "b"}, warn_per_key=wrong)
+    visits = spark.createDataFrame([], "visit string, page int")
+    context = GuardContext("clean", "raw", WHOLE, Run("r", "p", datetime(2026, 1, 5, tzinfo=UTC)))
+    with pytest.raises(MissingColumnsError, match="Did you mean 'visit' for 'visitt'"):
+        DeadLetter(rules={"a": "page > 0"}, warn_per_key=("visitt", 5)).on_batch(visits, context)
