@@ -62,7 +62,8 @@ def test_a_partition_that_has_fallen_silent_holds_nobody_back() -> None:
 def test_the_least_event_time_of_a_partition_is_no_way_to_track_it() -> None:
     with pytest.raises(ConfigurationError, match="greatest event time is tracked"):
         LateDataDetector("30 minutes", per_partition="min")  # type: ignore[arg-type]
-    wrong: list[dict[str, object]] = [{"across": "avg"}, {"over_sources": "avg"}, {"late": "drop"}, {"stop_above": 2}]
+    wrong: list[dict[str, object]] = [{"across": "avg"}, {"over_sources": "avg"}, {"late": "drop"},
+                                      {"stop_above": 2}, {"warn_above": -1}]  # fmt: skip
     for options in (*wrong, {"ahead": "soon"}, {"idle": "never"}):
         with pytest.raises(ConfigurationError):
             LateDataDetector("30 minutes", **options)  # type: ignore[arg-type]

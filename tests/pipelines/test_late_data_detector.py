@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from lakewright.failpoints import arm
+from lakewright.model.identity import Identity
 from lakewright.pipelines.accounts import accounts_of
 from tests.pipelines.shop import land, ok, order, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
@@ -87,7 +91,8 @@ BY_SOURCE = """
         return raw
 
     def judged(name, across, over_sources):
-        by_levels = LateDataDetector("0 minutes", source="page", across=across, over_sources=over_sources)
+        by_levels = LateDataDetector("0 minutes", source="page", across=across, over_sources=over_sources,
+                                     warn_above=0.7)
         visits.add(on_time, name=name, mode="stream", event_time="at", guards_in={"raw": [by_levels]})
 
     judged("slowest_of_all", "min", "min")
@@ -121,9 +126,94 @@ def test_several_sources_are_judged_by_the_levels_that_each_dataset_names(projec
     }
     counted = shop.store.receipts.history("each_its_own")[0].counters
     assert counted.held_by_source == {"web": 2, "app": 2}
+    assert counted.read_by_source == {"web": 2, "app": 3}
+    # Four of five are late in all; people are told of the source that is late as a whole.
+    (told,) = shop.store.findings.latest("each_its_own")
+    assert (told.subject, told.severity) == ("late rows", "warning")
+    assert told.message.startswith("2 of 2 rows (100.0%) of web in slice arrival-100000000")
+    assert "more than 70.0%" in told.message
+    assert "FROM late_rows WHERE dataset = 'each_its_own'" in str(told.cure)
+    assert shop.store.findings.latest("slowest_of_all") == []
     for name, rows in found.items():
         assert len(rows_of(shop, name, "id")) == 9 - len(rows)
         assert all(account.balanced for account in accounts_of(shop.store, name))
+
+
+SEEN = """
+    from lakewright import JsonFiles, LateDataDetector, Merger, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, seen string",
+                event_time="at")
+
+    @shop.dataset(writer=Merger(keys=["order_id"]), guards_in={"orders": [
+        LateDataDetector("30 minutes", event_time="seen", ahead="2 hours")]})
+    def in_time(orders):
+        return orders
+"""
+
+SEEN_AS_STREAM = """
+    from lakewright import LateDataDetector
+
+    @visits.dataset(mode="stream", event_time="at", guards_in={"raw": [
+        LateDataDetector("30 minutes", event_time="page", ahead="2 hours")]})
+    def in_time(raw):
+        return raw
+"""
+
+
+def seen_times() -> tuple[list[str], list[str | None]]:
+    """When things were seen, as texts: of a first batch, and of a second one with rows that tell no usable time."""
+    now = datetime.now(UTC)
+
+    def ago(**time: float) -> str:
+        return f"{now - timedelta(**time):%Y-%m-%d %H:%M:%S}"
+
+    # Three hours ahead is within the day that a source allows, and not within the two hours of the guard.
+    return [ago(hours=5), ago(hours=4)], [ago(hours=6), ago(hours=4.2), None, "yesterday", ago(hours=-3), ago(hours=-1)]
+
+
+def check_unusable(shop, name: str, kept: list[str]) -> None:
+    """in = kept + dead + late, and the row that is too far ahead did not move the watermark."""
+    newest = shop.store.receipts.history(name)[0]
+    assert sorted(row[0] for row in rows_of(shop, name, "order_id" if name == "in_time" else "id")) == kept
+    counters = newest.counters
+    assert (counters.read, counters.held, counters.written) == (6, 1, 2)
+    assert counters.rejected == {"no usable event time": 3}
+    assert all(account.balanced for account in accounts_of(shop.store, name))
+    letters = shop.lake.read("_lakewright/dead_letters", system_columns=True).collect()
+    assert {(row["dataset"], row["rule"]) for row in letters} == {(name, "no usable event time")}
+    assert len(letters) == 3
+    assert sorted(str(seen_in(row["record"])) for row in letters)[1:] == ["None", "yesterday"]
+    assert shop.lake.read("_lakewright/late_rows", system_columns=True).count() == 1
+    told = Identity.from_json(shop.lake.log(name).commit(newest.version).metadata).details["lateness"]
+    watermark = datetime.fromisoformat(told["after"]["at"])
+    assert timedelta(minutes=20) < watermark - datetime.now(UTC) < timedelta(minutes=30)  # an hour ahead, less thirty
+
+
+def seen_in(record: str) -> str | None:
+    told = json.loads(record)
+    return told.get("seen", told.get("page"))
+
+
+@pytest.mark.shows("03.late-data-detector", 3, 7)
+def test_the_guard_sets_rows_without_a_usable_time_aside_that_its_source_has_kept(project):
+    shop = project({"pipelines/shop.py": SEEN})
+    for number, times in enumerate(seen_times()):
+        rows = [{"order_id": f"{number}{i}", "at": "2026-01-01T10:00:00Z", "seen": at} for i, at in enumerate(times)]
+        land(shop.folder, f"{number}.json", rows)
+        ok(shop.run(at="2026-01-02"))
+    check_unusable(shop, "in_time", ["00", "01", "11", "15"])
+
+
+@pytest.mark.shows("03.late-data-detector", 3, 7)
+def test_the_guard_of_a_stream_sets_them_aside_by_the_time_of_the_micro_batch(project, kafka):
+    topic = kafka.topic()
+    shop = project(visits_project(kafka, topic, SEEN_AS_STREAM.replace("in_time(", "seen_in_time(")))
+    for number, times in enumerate(seen_times()):
+        send(kafka, topic, [visit(10 * number + i, page=at) for i, at in enumerate(times)])
+        ok(shop.run(["raw", "seen_in_time"], at="2026-01-02"))
+    check_unusable(shop, "seen_in_time", ["v0", "v1", "v11", "v15"])
 
 
 ARRIVALS = """
@@ -134,7 +224,7 @@ ARRIVALS = """
                 event_time="at")
 
     @shop.dataset(writer=Merger(keys=["order_id"]), guards_in={"orders": [
-        DeadLetter(rules={"has_id": "order_id IS NOT NULL"}), LateDataDetector("1 hour", stop_above=0.6)]})
+        DeadLetter(rules={"has_id": "order_id IS NOT NULL"}), LateDataDetector("1 hour", stop_above=0.6, warn_above=0.4)]})
     def known(orders):
         return orders
 """
@@ -149,6 +239,9 @@ def test_arrivals_are_judged_one_by_one_and_too_many_late_rows_stop_the_step(pro
     assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b"]
     second = shop.store.receipts.live("known", "arrival-2").counters
     assert (second.read, second.held, second.written) == (2, 1, 1)
+    assert second.read_by_source == {"": 2}
+    (told,) = shop.store.findings.latest("known")
+    assert told.message == "1 of 2 rows (50.0%) of the input in slice arrival-2 are late, more than 40.0%."
     land(shop.folder, "a3.json", [order("d", "2026-01-01T07:00:00Z"), order("e", "2026-01-01T07:00:00Z")])
     stopped = shop.run(at="2026-01-02")
     assert stopped.exit_code == 3

@@ -16,7 +16,7 @@ from lakewright.errors import DefinitionError, StoreError, TargetError
 from lakewright.model.runs import Run
 from lakewright.model.times import Interval, cells_between, parse_time
 from lakewright.pipelines.graph import Graph
-from lakewright.pipelines.harvest import refuse_lost_history
+from lakewright.pipelines.harvest import notice, pin, refuse_lost_history
 from lakewright.pipelines.project import Project
 from lakewright.store import Store, open_store
 from lakewright.store.owners import Owner
@@ -159,10 +159,10 @@ def test_rows_that_come_while_a_slice_is_made_again_are_selected_next_time_and_a
 
 def test_a_log_that_was_cut_off_before_anybody_looked_is_refused(store: Store) -> None:
     shop = made_once(store, stats(), "2024-12-20", "2024-12-22")
-    refuse_lost_history(store, "raw", 0, 0)
-    refuse_lost_history(store, "raw", 1, 1)
+    for earliest in (0, 1):
+        refuse_lost_history(store, "raw", earliest)
     with pytest.raises(TargetError, match="versions 1 to 4 are gone from the log"):
-        refuse_lost_history(store, "raw", 5, 5)
+        refuse_lost_history(store, "raw", 5)
     assert shop.turns("daily", "2024-12-22") == []
 
 
@@ -315,3 +315,38 @@ def test_a_store_that_was_lost_is_told_and_not_taken_for_nothing_to_do(shop, pro
     broken = project(folder=shop.folder.name)
     with pytest.raises(StoreError, match="store rebuild"):
         broken.plan(at="2026-02-11")
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 8)
+def test_commits_that_were_lost_from_the_log_before_anybody_looked_are_told_though_others_follow(shop):
+    bronze = f"delta.`{shop.lake.resolve('orders')}`"
+    spark, last = shop.lake.session(), shop.lake.log("orders").latest()
+    # Somebody deletes an order of the oldest day; a checkpoint of the table follows, and one more change after it.
+    spark.sql(f"ALTER TABLE {bronze} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    spark.sql(f"DELETE FROM {bronze} WHERE order_id = '2026-01-01-1'")
+    spark.sql(f"DELETE FROM {bronze} WHERE order_id = '2026-02-08-1'")
+    # The log is cut off before the next run, as its retention would do.
+    log = Path(shop.lake.resolve("orders")) / "_delta_log"
+    assert (log / f"{last + 2:020d}.checkpoint.parquet").exists()
+    for version in range(last + 3):
+        (log / f"{version:020d}.json").unlink()
+    assert shop.lake.log("orders").bounds() == (last + 3, last + 3)
+
+    words = f"orders: its versions {last + 1} to {last + 2} are gone from the log, and nobody had looked at them"
+    for ask in (shop.plan, shop.run):
+        with pytest.raises(TargetError, match=words) as refused:
+            ask(at="2026-02-11")
+        assert "store rebuild" in str(refused.value.hint)
+    # What comes to be known of later commits does not hide it, also where a step reads the table.
+    notice(shop.lake, shop.store, ["orders"])
+    assert shop.store.receipts.last_version("orders") == last + 3
+    for ask in (shop.plan, shop.run):
+        with pytest.raises(TargetError, match=words):
+            ask(at="2026-02-11")
+    with pytest.raises(TargetError, match=words):
+        pin(shop.lake, shop.store, "orders")
+
+    # Begun again with what is left, what nothing tells of is made anew.
+    shop.rebuild_store()
+    ok(shop.run(at="2026-02-11"))
+    assert [row["orders"] for row in rows_of(shop, "daily")] == [1, 1, 2, 2]

@@ -124,6 +124,8 @@ class Counters:
     held: int | None = None
     """Rows among those read that were late, and left out."""
     held_by_source: Mapping[str, int] = field(default_factory=dict)
+    read_by_source: Mapping[str, int] = field(default_factory=dict)
+    """Where a detector of late rows judged them: all rows that it judged, by source."""
     written: int | None = None
     deleted: int | None = None
     corrupt: int | None = None

@@ -27,6 +27,7 @@ __all__ = [
     "pin",
     "receipt_of",
     "refuse_forgotten",
+    "refuse_lost_histories",
     "refuse_lost_history",
     "unaccounted",
 ]
@@ -48,10 +49,10 @@ def pin(lake: Lake, store: Store, name: str) -> int | None:
     earliest, latest = lake.log(name).bounds()
     if latest is None or earliest is None:
         return None
+    refuse_lost_history(store, name, earliest)
     unknown = store.receipts.gaps(name, earliest, latest)
     if not unknown:
         return latest
-    refuse_lost_history(store, name, earliest, unknown[0])
     # Micro-batches are indexed by whoever runs the stream next, who also tells what is wrong in them.
     if store.steps.open_steps(name) or _is_micro_batch(lake.log(name).commit(unknown[0])):
         return unknown[0] - 1 if unknown[0] > 0 else None
@@ -59,11 +60,12 @@ def pin(lake: Lake, store: Store, name: str) -> int | None:
     return latest
 
 
-def refuse_lost_history(store: Store, name: str, earliest: int, unknown: int) -> None:
-    """Refuse a log that was cut off before its commits were indexed: which slices they touched, nobody knows."""
-    if unknown != earliest or earliest == 0:
-        return
-    last = store.receipts.last_version(name)
+def refuse_lost_history(store: Store, name: str, earliest: int) -> None:
+    """Refuse a log that was cut off before its commits were indexed: which slices they touched, nobody knows.
+
+    What was indexed since does not hide it: only a rebuild begins anew.
+    """
+    last = store.receipts.last_version(name, below=earliest) if earliest else None
     if last is not None and last < earliest - 1:
         raise TargetError(
             f"{name}: its versions {last + 1} to {earliest - 1} are gone from the log, and nobody had looked at them: "
@@ -106,6 +108,15 @@ def harvest(lake: Lake, store: Store, name: str, versions: Sequence[int]) -> lis
         store.findings.add(told, run_id=None, now=utc_now())
     store.receipts.add(receipts)
     return receipts
+
+
+def refuse_lost_histories(lake: Lake, store: Store, names: Iterable[str]) -> None:
+    """The same for everything that is decided about: what others have changed unseen would pass for nothing to do."""
+    for name in names:
+        if name in lake.outside or name in lake.borrowed:
+            continue
+        if earliest := lake.log(name).earliest():
+            refuse_lost_history(store, name, earliest)
 
 
 def notice(lake: Lake, store: Store, names: Iterable[str]) -> None:

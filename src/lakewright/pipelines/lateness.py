@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import LimitExceeded
 from lakewright.lake.log import own_commits
+from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.protocols import GuardContext, LatenessGuard
-from lakewright.model.receipts import Counters
+from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.model.watermarks import Judgement, Watermark
-from lakewright.pipelines.definitions import Input
+from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.workshop import Attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["judged_by_watermark", "refuse_too_late", "with_lateness"]
+__all__ = ["judged_by_watermark", "late_warnings", "refuse_too_late", "with_lateness"]
 
 _LATENESS = "lateness"
 
@@ -82,7 +83,40 @@ def with_lateness(counters: Counters, identity: Identity) -> Counters:
     late = {source: rows for source, rows in found["late"].items() if rows}
     held = sum(late.values())
     repeats = None if counters.duplicates is None else counters.duplicates - held  # what was left over until now
-    return replace(counters, read=read, duplicates=repeats, held=held, held_by_source=late)
+    return replace(counters, read=read, duplicates=repeats, held=held, held_by_source=late, read_by_source=dict(found["of"]))
+
+
+def late_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
+    """What is said of each source of which more rows were late than ``warn_above`` allows.
+
+    By source, because one that is late as a whole hides in the share of all: so it is where the watermark follows the
+    fastest.
+    """
+    counters, found = receipt.counters, []
+    for guard in (one for given in dataset.inputs for one in given.guards if isinstance(one, LatenessGuard)):
+        limit = getattr(guard, "warn_above", None)
+        for source, read in sorted(counters.read_by_source.items()) if limit is not None else ():
+            late = counters.held_by_source.get(source, 0)
+            if read and late / read > limit:
+                found.append(
+                    Finding(
+                        dataset=dataset.name,
+                        subject="late rows",
+                        message=f"{late:,} of {read:,} rows ({late / read:.1%}) of {source or 'the input'} in slice "
+                        f"{receipt.slice_id} are late, more than {limit:.1%}.",
+                        slice_id=receipt.slice_id,
+                        cure=_cure(dataset, guard),
+                    )
+                )
+    return tuple(found)
+
+
+def _cure(dataset: Dataset, guard: LatenessGuard) -> str:
+    captured = getattr(guard, "late", "capture") == "capture"
+    shown = f"""`lakewright sql "SELECT * FROM late_rows WHERE dataset = '{dataset.name}'"` shows them. """
+    return (shown if captured else "") + "A source that is slow as a whole needs a longer lateness, or a watermark " + (
+        'that waits for it: across="min", over_sources="min" or "each".'
+    )
 
 
 def _arrived_at(attempt: Attempt, given: Input) -> datetime:

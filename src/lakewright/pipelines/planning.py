@@ -13,7 +13,7 @@ from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.choosing import choice_warnings, recorded_schemas
 from lakewright.pipelines.decide import Decider
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.harvest import FOREIGN, notice
+from lakewright.pipelines.harvest import FOREIGN, notice, refuse_lost_histories
 from lakewright.pipelines.states import DatasetPlan, Wish
 from lakewright.pipelines.streams.news import news_of
 from lakewright.pipelines.take import load_warning, look_for_new
@@ -98,7 +98,9 @@ def _decide(
     index(shop, rest, names)
     if lake.local is not None:  # elsewhere it would start Spark
         read = {one for name in names for given in graph[name].inputs for one in given.datasets}
-        notice(lake, store, {*names, *read} - found.keys())
+        decided = {*names, *read} - found.keys()
+        refuse_lost_histories(lake, store, decided)
+        notice(lake, store, decided)
     seen = as_if_unmade(store, making) if making else store
     plans = Decider(graph, seen, shop.codes, recorded_schemas(graph, lake)).decide_all(names, wish)
     return plans, {name: upper.target for name, upper in rest.items()}

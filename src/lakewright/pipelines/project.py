@@ -32,7 +32,7 @@ from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.empty import OneSliceEach, allow_empty
 from lakewright.pipelines.graph import Graph
-from lakewright.pipelines.harvest import FOREIGN, notice, refuse_forgotten
+from lakewright.pipelines.harvest import FOREIGN, notice, refuse_forgotten, refuse_lost_histories
 from lakewright.pipelines.keeper import keep
 from lakewright.pipelines.letter_policies import (
     keep_letters_short,
@@ -422,6 +422,8 @@ class Project:
                 lent, claimed = take_over(shop, self.uppers, names)
                 if self._share != 0:
                     index(shop, lent, names)
+                read = {one for name in names for given in self.graph[name].inputs for one in given.datasets}
+                refuse_lost_histories(self.lake, self.store, {*names, *read} - lent.keys())
                 notice(self.lake, self.store, self.graph.owners.keys() - lent.keys())
                 if lent:
                     notes.append(_read_elsewhere(self.graph, lent, names))

@@ -20,7 +20,7 @@ from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
-from lakewright.pipelines.lateness import with_lateness
+from lakewright.pipelines.lateness import late_warnings, with_lateness
 from lakewright.pipelines.letter_policies import key_warnings, letter_warnings
 from lakewright.pipelines.marking import change_notices, partial_findings, set_flag
 from lakewright.pipelines.settle import (
@@ -93,6 +93,7 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
     notices += [one for receipt in public for one in filter_warnings(shop.store, dataset, receipt)]
     notices += [one for receipt in public for one in letter_warnings(dataset, receipt)]
     notices += [one for receipt in public for one in key_warnings(shop, dataset, receipt)]
+    notices += [one for receipt in public for one in late_warnings(dataset, receipt)]
     notices += [one for receipt in public or private for one in partial_findings(shop, dataset, receipt)]
     with shop.store.transaction() as conn:
         shop.store.receipts.add([*private, *public], conn=conn)

@@ -131,9 +131,11 @@ class Receipts:
         """The first data receipt that a slice ever had."""
         return self._one(_data(dataset, slice_id).order_by(receipts.c.version).limit(1))
 
-    def last_version(self, dataset: str) -> int | None:
-        """The highest version that is indexed."""
+    def last_version(self, dataset: str, *, below: int | None = None) -> int | None:
+        """The highest version that is indexed; of those below another, where one is given."""
         highest = select(func.max(receipts.c.version)).where(receipts.c.dataset == dataset)
+        if below is not None:
+            highest = highest.where(receipts.c.version < below)
         with reading(self._engine) as c:
             return c.execute(highest).scalar()
 

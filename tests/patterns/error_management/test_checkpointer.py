@@ -13,7 +13,12 @@ from tests.pipelines.streaming import send, until
 
 from lakewright.connectors.kafka_consumer import consume_topic
 from lakewright.errors import ConfigurationError, InputError
-from lakewright.patterns.error_management.checkpoint_files import copy_checkpoint, read_checkpoint, starting_offsets
+from lakewright.patterns.error_management.checkpoint_files import (
+    CheckpointState,
+    copy_checkpoint,
+    read_checkpoint,
+    starting_offsets,
+)
 from lakewright.patterns.error_management.checkpointer import (
     BatchId,
     Checkpointer,
@@ -186,6 +191,45 @@ def test_a_running_query_tells_its_offsets_and_what_it_cannot_go_on_from_is_told
     (Path(checkpoint.path) / "metadata").unlink()
     with pytest.raises(InputError, match="metadata cannot be read"):
         keep_progress(records, write, checkpoint=again)
+
+
+@pytest.mark.shows("03.checkpointer", 6)
+def test_each_file_that_a_start_needs_is_named_where_it_is_damaged_or_gone(spark: SparkSession, tmp_path: Path) -> None:
+    good = {
+        "metadata": '{"id": "one"}',
+        "offsets/0": 'v1\n{"batchWatermarkMs":0}\n{"visits":{"0":3}}',
+        "offsets/1": 'v1\n{"batchWatermarkMs":0}\n{"visits":{"0":5}}',
+        "commits/0": "v1\n{}",
+        "commits/1": "v1\n{}",
+    }
+
+    def read(name: str, files: dict[str, str]) -> CheckpointState | None:
+        for file, text in files.items():
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_text(text)
+        return read_checkpoint(spark, str(tmp_path / name))
+
+    state = read("good", good)
+    assert state is not None
+    assert (state.batch, state.committed, state.offsets) == (1, 1, ({"visits": {"0": 5}},))
+    assert read("empty", {}) is None
+    for number, (file, text) in enumerate(
+        (
+            ("commits/1", ""),  # as a machine that lost its power leaves it
+            ("commits/1", "broken"),
+            ("offsets/1", ""),
+            ("offsets/1", "v1\n{}"),
+            ("offsets/0", "v1\n{broken\n-"),  # where the last micro-batch began
+            ("metadata", "{"),
+        )
+    ):
+        with pytest.raises(InputError, match=rf"{number}/{file} cannot be read.*Nothing was started"):
+            read(str(number), {**good, file: text})
+    # Spark would begin anew without a word, though it knows that it has done something.
+    with pytest.raises(InputError, match=r"offsets/1 cannot be read \(it is not there\)"):
+        read("no offsets", {name: text for name, text in good.items() if "offsets" not in name})
+    with pytest.raises(InputError, match=r"metadata cannot be read \(it is not there\)"):
+        read("no metadata", {name: text for name, text in good.items() if name != "metadata"})
 
 
 def delete_records(kafka: Kafka, topic: str, partition: int, before: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,9 @@ def visits(spark: SparkSession, *times: str | None) -> DataFrame:
     return spark.createDataFrame([(at,) for at in day], "at string")
 
 
-def write(frame: DataFrame, folder: Path, batch: int, detector: LateDataDetector | None = None) -> LateAccount:
+def write(
+    frame: DataFrame, folder: Path, batch: int, detector: LateDataDetector | None = None, *, judged_at: datetime = NOON
+) -> LateAccount:
     return write_on_time_rows(
         frame,
         batch=batch,
@@ -38,7 +41,7 @@ def write(frame: DataFrame, folder: Path, batch: int, detector: LateDataDetector
         late_path=str(folder / "late"),
         unusable_path=str(folder / "unusable"),
         job="visits",
-        judged_at=NOON,
+        judged_at=judged_at,
     )
 
 
@@ -59,7 +62,8 @@ def test_a_batch_is_judged_by_the_watermark_that_it_started_with_also_when_it_is
             write(second, tmp_path, 1)
     finally:
         arm({})
-    account = write(second, tmp_path, 1)
+    # The repeat comes a month later: it is judged as of the first time, so that what was too far ahead still is.
+    account = write(second, tmp_path, 1, judged_at=NOON + timedelta(days=30))
     assert (account.read, account.on_time, account.late, account.unusable) == (7, 2, 2, 3)
     assert f"{account.after.at:%H:%M}" == "09:37"
     late = [(at[11:16], f"{mark:%H:%M}", by) for at, mark, by in table(spark, tmp_path / "late")]
@@ -94,18 +98,70 @@ def test_two_partitions_and_two_sources_are_judged_as_configured(spark: SparkSes
     assert late == {("min", "min"): {}, ("max", "max"): {"web": 1, "app": 1}, ("min", "each"): {"app": 1}}
 
 
+@pytest.mark.shows("03.late-data-detector", 4, 6)
+def test_a_row_exactly_at_the_watermark_of_its_own_source_is_in_time(spark: SparkSession) -> None:
+    web, app = datetime(2026, 1, 5, 10, tzinfo=UTC), datetime(2026, 1, 5, 9, tzinfo=UTC)
+    rows = [("web", "10:00:00"), ("web", "09:59:59"), ("app", "09:00:00"), ("app", "08:59:59"), ("new", "01:00:00")]
+    frame = spark.createDataFrame([(name, f"2026-01-05 {at}") for name, at in rows], "source string, at string")
+    own = Watermark(None, {"web": web, "app": app})
+    split = split_late_rows(frame, event_time="at", source="source", watermark=own, judged_at=NOON)
+    assert sorted((row.source, row.at[11:]) for row in split.late.collect()) == [("app", "08:59:59"), ("web", "09:59:59")]
+    assert sorted(row.source for row in split.on_time.collect()) == ["app", "new", "web"]
+    detector = LateDataDetector("0 minutes", event_time="at", source="source", over_sources="each")
+    measured = measure_event_times(frame, detector=detector, judgement=Judgement(own, NOON))
+    assert measured.late == {"web": 1, "app": 1}
+
+
+@pytest.mark.shows("03.late-data-detector", 4)
+def test_a_partition_that_has_fallen_silent_holds_the_watermark_back_only_without_idle(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def batch(*rows: tuple[int, str]) -> DataFrame:
+        return spark.createDataFrame([(part, f"2026-01-05 {at}:00") for part, at in rows], "part int, at string")
+
+    reached = {}
+    for idle in (None, "1 hour", "3 hours"):
+        detector = LateDataDetector("30 minutes", event_time="at", partition="part", idle=idle)
+        folder = tmp_path / str(idle)
+        write(batch((0, "10:00"), (1, "09:00")), folder, 0, detector)
+        later = write(batch((0, "11:00")), folder, 1, detector, judged_at=NOON + timedelta(hours=2))
+        assert later.after.at is not None
+        reached[idle] = f"{later.after.at:%H:%M}"
+    assert reached == {None: "08:30", "1 hour": "10:30", "3 hours": "08:30"}
+
+
 @pytest.mark.shows("03.late-data-detector", 2)
-def test_spark_emits_and_keeps_the_windows_of_the_worked_sequence(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_spark_drops_of_the_worked_sequence_is_captured_before_it_and_its_windows_are_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     times = ["03:15", "03:00", "01:50", "03:11", "04:31"]
     land_batches(tmp_path / "landing", [[{"at": f"2023-06-30T{at}:00Z"}] for at in times])
-    events = stream_of(spark, tmp_path / "landing", "at timestamp").withWatermark("at", "1 hour")
-    counts = events.groupBy(F.window("at", "10 minutes")).count()
-    shown = counts.select(F.date_format("window.start", "HH:mm").alias("start"), "count")
-    told = run_to_end(shown, tmp_path / "checkpoint", into=tmp_path / "out")
-    assert [one["eventTime"]["watermark"][11:16] for one in told[1:]] == ["02:15", "02:15", "02:15", "02:15", "03:31"]
-    assert sum(state_of(told, "numRowsDroppedByWatermark")) == 1
-    assert table(spark, tmp_path / "out") == [("03:00", 1), ("03:10", 2)]
-    assert state_of(told, "numRowsTotal")[-1] == 1  # 04:30 to 04:40 is kept
+
+    def windows(events: DataFrame, name: str) -> list[dict[str, Any]]:
+        counts = events.withWatermark("at", "1 hour").groupBy(F.window("at", "10 minutes")).count()
+        shown = counts.select(F.date_format("window.start", "HH:mm").alias("start"), "count")
+        told = run_to_end(shown, tmp_path / f"checkpoint {name}", into=tmp_path / name)
+        # The window of 03:20 and before are out, that of 04:30 to 04:40 is kept.
+        assert table(spark, tmp_path / name) == [("03:00", 1), ("03:10", 2)]
+        assert state_of(told, "numRowsTotal")[-1] == 1
+        return told
+
+    alone = windows(stream_of(spark, tmp_path / "landing", "at timestamp"), "alone")
+    assert sum(state_of(alone, "numRowsDroppedByWatermark")) == 1
+
+    # The detector before it: the same watermarks, and the row that Spark only counts is there.
+    detector, marks = LateDataDetector("1 hour", event_time="at"), []
+    for number, at in enumerate(times):
+        event = spark.sql(f"SELECT timestamp'2023-06-30 {at}:00' AS at")
+        account = write(event, tmp_path / "judged", number, detector)
+        assert (account.on_time, account.late) == ((0, 1) if at == "01:50" else (1, 0))
+        assert account.after.at is not None
+        marks.append(f"{account.after.at:%H:%M}")
+    assert marks == ["02:15", "02:15", "02:15", "02:15", "03:31"]
+    assert [one["eventTime"]["watermark"][11:16] for one in alone[1:]] == marks
+    assert [f"{row[0]:%H:%M}" for row in table(spark, tmp_path / "judged" / "late")] == ["01:50"]
+    taken = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(tmp_path / "judged" / "on_time"))
+    assert sum(state_of(windows(taken, "behind it"), "numRowsDroppedByWatermark")) == 0
 
 
 @pytest.mark.shows("03.late-data-detector", 8)

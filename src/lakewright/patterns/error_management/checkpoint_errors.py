@@ -6,7 +6,7 @@ import re
 
 from lakewright.errors import ConfigurationError, InputError, LakewrightError
 
-__all__ = ["explain_checkpoint_error"]
+__all__ = ["explain_checkpoint_error", "is_about_state"]
 
 _TWO_AT_WORK = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected", "Cannot start query with id")
 _STATE_DIFFERS = (
@@ -17,6 +17,7 @@ _STATE_DIFFERS = (
     "STATE_STORE_UNSUPPORTED_OPERATION",
     "StateSchemaNotCompatible",
 )
+_STATE_UNREADABLE = ("CANNOT_LOAD_STATE_STORE",)
 _GONE = ("KAFKA_DATA_LOSS", "data may have been lost", "Some data may have been lost")
 
 
@@ -35,6 +36,12 @@ def explain_checkpoint_error(error: BaseException, path: str) -> LakewrightError
             hint="State survives a change of filters, of computed columns and of the sink. For this change begin with "
             "the next version of the checkpoint; `starting_offsets` tells where the old one stopped.",
         )
+    if any(word in text for word in _STATE_UNREADABLE):
+        return InputError(
+            f"Checkpointer: the state in {path} cannot be read: a file is gone or damaged. Spark says: {_first(text)}",
+            hint="Bring the folder back from a copy. Or begin with the next version of the checkpoint, at a start that "
+            "you choose: records are then read again, or left out.",
+        )
     if any(word in text for word in _GONE):
         return InputError(
             f"Checkpointer: records that the stream has not read yet are gone from its source (see {path}). It neither "
@@ -45,6 +52,11 @@ def explain_checkpoint_error(error: BaseException, path: str) -> LakewrightError
     return None
 
 
+def is_about_state(error: BaseException) -> bool:
+    """Whether Spark cannot use what a stream remembers."""
+    return any(word in str(error) for word in (*_STATE_DIFFERS, *_STATE_UNREADABLE))
+
+
 def _first(text: str) -> str:
-    named = re.search(r"\[(?:STATE_|STREAMING_)[A-Z_.]+\][^\n]*", text)
+    named = re.search(r"\[(?:STATE_|STREAMING_|CANNOT_LOAD_)[A-Z_.]+\][^\n]*", text)
     return (named.group() if named else text.strip().split("\n")[0])[:300]

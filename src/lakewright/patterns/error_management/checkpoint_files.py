@@ -45,18 +45,21 @@ class CheckpointState:
 def read_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:
     """What the newest files of a checkpoint tell; None where no micro-batch has begun."""
     files = _read(spark, path)
-    if "metadata" not in files and not any(name.startswith("offsets/") for name in files):
+    if not files:
         return None
     query = _parsed(files.get("metadata"), f"{path}/metadata", _query_id)
-    numbers = [int(name.removeprefix("offsets/")) for name in files if name.startswith("offsets/")]
-    if not numbers:
-        return None
-    newest = max(numbers)
-    watermark, offsets = _parsed(files[f"offsets/{newest}"], f"{path}/offsets/{newest}", _offsets)
-    done = [int(name.removeprefix("commits/")) for name in files if name.startswith("commits/")]
+    begun, done = _numbers(files, "offsets"), _numbers(files, "commits")
     for number in done[-1:]:
-        _parsed(files[f"commits/{max(done)}"], f"{path}/commits/{number}", _commit)
-    return CheckpointState(query, newest, max(done) if done else None, offsets, watermark)
+        _parsed(files[f"commits/{number}"], f"{path}/commits/{number}", _commit)
+    if not begun:
+        # Spark would begin at micro-batch 0, whatever it has done before.
+        for number in done[-1:]:
+            _parsed(None, f"{path}/offsets/{number}", _offsets)
+        return None
+    newest = begun[-1]
+    for number in begun:  # the one before is read as well, by a start
+        watermark, offsets = _parsed(files[f"offsets/{number}"], f"{path}/offsets/{number}", _offsets)
+    return CheckpointState(query, newest, done[-1] if done else None, offsets, watermark)
 
 
 def check_checkpoint(spark: SparkSession, path: str) -> None:
@@ -114,17 +117,26 @@ def starting_offsets(state: CheckpointState, source: int = 0) -> str:
     return json.dumps(state.offsets[source])
 
 
+def _numbers(files: Mapping[str, str], folder: str) -> list[int]:
+    """The micro-batches of which a folder has files, in order."""
+    return sorted(int(name.removeprefix(f"{folder}/")) for name in files if name.startswith(f"{folder}/"))
+
+
+_NEWEST = {"offsets": 2, "commits": 1}
+"""How many files of a folder a start needs."""
+
+
 def _read(spark: SparkSession, path: str) -> dict[str, str]:
-    """The text of ``metadata``, and of the newest file of offsets and of commits, by name."""
+    """The text of ``metadata``, and of the files of offsets and of commits that a start needs, by name."""
     local = _local(path)
     if local is None:
         return _read_by_spark(spark, path)
     found: dict[str, str] = {}
-    for folder in ("offsets", "commits"):
+    for folder, count in _NEWEST.items():
         place = local / folder
         numbers = [int(file.name) for file in place.glob("*") if _NUMBER.fullmatch(file.name)] if place.is_dir() else []
-        if numbers:
-            found[f"{folder}/{max(numbers)}"] = (place / str(max(numbers))).read_text(errors="replace")
+        for number in sorted(numbers)[-count:]:
+            found[f"{folder}/{number}"] = (place / str(number)).read_text(errors="replace")
     if (local / "metadata").is_file():
         found["metadata"] = (local / "metadata").read_text(errors="replace")
     return found
@@ -132,7 +144,7 @@ def _read(spark: SparkSession, path: str) -> dict[str, str]:
 
 def _read_by_spark(spark: SparkSession, path: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for folder in ("metadata", "offsets", "commits"):
+    for folder in ("metadata", *_NEWEST):
         try:
             frame = spark.read.option("wholetext", "true").text(f"{path}/{folder}")
             rows = frame.selectExpr("_metadata.file_name AS name", "value").collect()
@@ -144,7 +156,7 @@ def _read_by_spark(spark: SparkSession, path: str) -> dict[str, str]:
             found["metadata"] = "".join(row["value"] for row in rows)
             continue
         known = {int(row["name"]): row["value"] for row in rows if _NUMBER.fullmatch(row["name"])}
-        found |= {f"{folder}/{number}": known[number] for number in sorted(known)[-1:]}
+        found |= {f"{folder}/{number}": known[number] for number in sorted(known)[-_NEWEST[folder] :]}
     return found
 
 

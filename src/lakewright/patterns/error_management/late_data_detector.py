@@ -10,8 +10,8 @@ Guarantee:
     judged alike. Rows without a usable event time never move it.
 Consequences:
     - One narrow job per batch finds the greatest event time of each partition, and counts.
-    - ``across="max"`` follows the fastest partition: the rows of a slow one are then all late. Watch the share of late
-      rows by source, and set ``stop_above``.
+    - ``across="max"`` follows the fastest partition: the rows of a slow one are then all late. ``warn_above`` tells the
+      share of late rows of each source that is above it, ``stop_above`` stops a batch by the share over all of them.
     - ``across="min"`` waits for the slowest: ``idle`` leaves out a partition that has fallen silent.
     - Late rows are kept, not lost: whoever wants them in the figures integrates them (Static or Dynamic Late Data
       Integrator).
@@ -71,6 +71,7 @@ class LateDataDetector:
     ahead: str = "1 day"
     late: Literal["capture", "count"] = "capture"
     stop_above: float | None = None
+    warn_above: float | None = None
 
     def __post_init__(self) -> None:
         if self.per_partition != "max":
@@ -86,8 +87,9 @@ class LateDataDetector:
                 raise ConfigurationError(f"{_NAME}: {option} is one of {', '.join(known)}, not {given!r}.")
         if self.late not in ("capture", "count"):
             raise ConfigurationError(f"{_NAME}: late is 'capture' or 'count', not {self.late!r}.")
-        if self.stop_above is not None and not 0 <= self.stop_above <= 1:
-            raise ConfigurationError(f"{_NAME}: stop_above is a share from 0 to 1, not {self.stop_above}.")
+        for option in ("stop_above", "warn_above"):
+            if (share := getattr(self, option)) is not None and not 0 <= share <= 1:
+                raise ConfigurationError(f"{_NAME}: {option} is a share from 0 to 1, not {share}.")
         for text in (self.lateness, self.ahead, *([] if self.idle is None else [self.idle])):
             parse_duration(text)
 

@@ -32,7 +32,7 @@ from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.changes import apply_to_images, new_images
 from lakewright.pipelines.streams.joins import count_pairs
 from lakewright.pipelines.streams.sessions import deliver_sessions
-from lakewright.pipelines.streams.skew import Standing, is_delivered, within_quota
+from lakewright.pipelines.streams.skew import Standing, last_delivered, newer_at_work, within_quota
 from lakewright.pipelines.workshop import Attempt
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def do_batch(current: Attempt, generation: int, rows: DataFrame, batch: int, sta
     attempt = BatchAttempt.of(current, generation, batch + standing.drains, drains=standing.drains)
     lake = attempt.shop.lake
     with lake.lend(rows.sparkSession), _consumed(attempt, rows):
-        if is_delivered(lake, attempt.dataset.name, generation, attempt.batch):
+        reached = last_delivered(lake, attempt.dataset.name, generation)
+        if reached is not None and reached > attempt.batch:
+            raise newer_at_work(attempt)  # only the last one is ever repeated: these records are others
+        if reached == attempt.batch:
             pass  # what was set aside of it stays as it was judged then, whatever the rules say now
         elif not standing.in_use:
             deliver(attempt, rows)

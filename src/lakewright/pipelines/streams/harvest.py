@@ -17,7 +17,7 @@ from lakewright.model.slices import Slice
 from lakewright.model.streams import Dropped
 from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
-from lakewright.pipelines.lateness import with_lateness
+from lakewright.pipelines.lateness import late_warnings, with_lateness
 from lakewright.pipelines.letter_policies import key_warnings, letter_warnings
 from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
 from lakewright.pipelines.streams.joins import with_pairs
@@ -58,6 +58,7 @@ def harvest_stream(
         shop.store.receipts.add([receipt])
         warnings = filter_warnings(shop.store, current.dataset, receipt) + letter_warnings(current.dataset, receipt)
         warnings += key_warnings(shop, current.dataset, receipt)
+        warnings += late_warnings(current.dataset, receipt)
         shop.store.findings.add(warnings, run_id=shop.run.run_id, now=shop.now())
         found.append(receipt)
     return found

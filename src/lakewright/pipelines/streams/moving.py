@@ -17,7 +17,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, InputError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
 from lakewright.lake.log import local_path
@@ -48,7 +48,7 @@ def checkpoint_in_force(lake: Lake, name: str, generation: int) -> str:
     place = lake.checkpoint(name, generation)
     pointer = _pointer(lake, name, generation)
     if pointer is not None and pointer.is_file():
-        place = str(json.loads(pointer.read_text(encoding="utf-8"))["to"])
+        place = _pointed(pointer, name)
     _put_back(place)
     return place
 
@@ -93,6 +93,18 @@ def _pointer(lake: Lake, name: str, generation: int) -> Path | None:
     """The file that says where a checkpoint has gone; None where the lake is no folder."""
     local = local_path(lake.checkpoint(name, generation))
     return None if local is None else Path(f"{local}{_POINTER}")
+
+
+def _pointed(pointer: Path, name: str) -> str:
+    try:
+        return str(json.loads(pointer.read_text(encoding="utf-8"))["to"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{name}: {pointer} cannot be read, and so nobody knows where the stream's checkpoint has gone. Nothing was "
+            "started.",
+            hint='Write into it where the folder lies: {"to": "<folder>"}. '
+            f"Or begin a new checkpoint: `lakewright stream rewind {name} --to <time>`, or `--all`.",
+        ) from None
 
 
 def _set_aside(place: str) -> str:

@@ -15,6 +15,7 @@ from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.patterns.error_management.progress_report import told_of_batch
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import BatchAttempt, do_batch
+from lakewright.pipelines.streams.checkpoints import explain_state_error, refuse_lost_checkpoint
 from lakewright.pipelines.streams.dropped import DroppedRows
 from lakewright.pipelines.streams.frames import stream_frame
 from lakewright.pipelines.streams.joins import progress_of_join
@@ -51,13 +52,15 @@ class Query:
 
     def _start(self, every: timedelta | None) -> StreamingQuery:
         shop, number = self._current.shop, self.generation.number
+        self._place = checkpoint_in_force(shop.lake, self.dataset.name, number)
+        refuse_lost_checkpoint(shop, self.generation, self._place, self.standing)
         frame = stream_frame(shop, self.dataset, self.generation)
         if shop.graph.follows_images(self.dataset):
             refuse_other_than_row_wise(BatchAttempt.of(self._current, number, 0))
         batch = _on_server(self._current, number, self.standing) if is_remote(frame) else self._batch
         writer = (
             frame.writeStream.queryName(f"lakewright {self.dataset.name}")
-            .option("checkpointLocation", checkpoint_in_force(shop.lake, self.dataset.name, number))
+            .option("checkpointLocation", self._place)
             .foreachBatch(batch)
         )
         if every is None:
@@ -158,7 +161,8 @@ class Query:
             error = self._failures[-1]
         if isinstance(error, LakewrightError):
             return error
-        explained = _explained(error, self.dataset, self._current.shop.lake.resolve(self.dataset.name))
+        explained = explain_state_error(error, self.dataset.name, self._place)
+        explained = explained or _explained(error, self.dataset, self._current.shop.lake.resolve(self.dataset.name))
         explained.__cause__ = explained.__cause__ or error  # by which a passing failure is told from a lasting one
         return explained
 

@@ -41,6 +41,7 @@ __all__ = [
     "is_delivered",
     "last_delivered",
     "last_kept",
+    "newer_at_work",
     "standing_of",
     "within_quota",
 ]
@@ -147,7 +148,7 @@ def within_quota(attempt: BatchAttempt, fresh: DataFrame | None) -> Iterator[Dat
     kept = last_kept(lake, dataset.name, attempt.generation)
     again = kept is not None and kept.place == attempt.batch
     if kept is not None and (kept.place > attempt.batch or (again and kept.drain != attempt.drain)):
-        raise _newer_at_work(attempt)
+        raise newer_at_work(attempt)
     rule, after = dataset.skew_buffer, None
     if kept is not None and again:
         rule, after = kept.rule, kept.after
@@ -217,12 +218,15 @@ def _keep(attempt: BatchAttempt, surplus: DataFrame, after: int | None, rule: Sk
     taken = 0 if after is None else batch_number(attempt.generation, after)
     commit = table.replace(fitted, where=f"{_STATE} <> {taken}", partition_by=(_STATE,), within=True)
     if commit is None:
-        raise _newer_at_work(attempt)
+        raise newer_at_work(attempt)
     if commit.version % _CLEAN_EVERY == _CLEAN_EVERY - 1:
         table.spark.sql(f"VACUUM delta.`{table.path}`")
 
 
-def _newer_at_work(attempt: BatchAttempt) -> TargetError:
+def newer_at_work(attempt: BatchAttempt) -> TargetError:
+    name = attempt.dataset.name
     return TargetError(
-        f"{attempt.dataset.name}: another process is further than micro-batch {attempt.batch}. Nothing was written."
+        f"{name}: another process is further than micro-batch {attempt.batch}. Nothing was written.",
+        hint="That process goes on. Where there is none, the stream's checkpoint is older than its table: put the newer "
+        f"one back, or begin a new one by `lakewright stream rewind {name} --to <time>`.",
     )
