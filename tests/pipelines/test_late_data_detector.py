@@ -224,7 +224,8 @@ ARRIVALS = """
                 event_time="at")
 
     @shop.dataset(writer=Merger(keys=["order_id"]), guards_in={"orders": [
-        DeadLetter(rules={"has_id": "order_id IS NOT NULL"}), LateDataDetector("1 hour", stop_above=0.6, warn_above=0.4)]})
+        DeadLetter(rules={"has_id": "order_id IS NOT NULL"}),
+        LateDataDetector("1 hour", stop_above=0.6, warn_above=0.4)]})
     def known(orders):
         return orders
 """

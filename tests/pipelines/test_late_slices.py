@@ -17,6 +17,7 @@ from lakewright.model.runs import Run
 from lakewright.model.times import Interval, cells_between, parse_time
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import notice, pin, refuse_lost_history
+from lakewright.pipelines.make import set_aside
 from lakewright.pipelines.project import Project
 from lakewright.store import Store, open_store
 from lakewright.store.owners import Owner
@@ -69,28 +70,36 @@ def finish_run(store: Store, run_id: str, time: str) -> None:
 @pytest.mark.shows("03.static-late-data-integrator", 1, 5, 6, 7)
 def test_the_look_back_is_made_with_each_new_slice_and_what_is_older_is_skipped_and_told(store: Store) -> None:
     shop = made_once(store, stats(late=Revisit("14 days")), "2024-12-10", "2024-12-31")
-    shop.arrive("raw", "2024-12-15", "2024-12-20", "2024-12-31")
+    # Of the rows that come, those of the 16th are just too old, and those of the 17th are just within.
+    shop.arrive("raw", "2024-12-15", "2024-12-16", "2024-12-17", "2024-12-20", "2024-12-31")
     window = days("2024-12-17", "2024-12-31")
     states = shop.states("daily", "2025-01-01")
     assert [slice_id for slice_id, state in states.items() if state.status != "held"] == [*window, "2024-12-31"]
-    assert {state.status for day, state in states.items() if day in window and day != "2024-12-20"} == {"revisit"}
-    assert (states["2024-12-20"].status, states["2024-12-31"].status) == ("late", "due")
-    assert states["2024-12-15"].status == "held"
-    assert "skipped: before the look-back of 14 days from 2024-12-31" in states["2024-12-15"].reason
+    with_rows = {"2024-12-17", "2024-12-20"}
+    assert {state.status for day, state in states.items() if day in {*window} - with_rows} == {"revisit"}
+    assert {states[day].status for day in with_rows} == {"late"}
+    assert states["2024-12-31"].status == "due"
+    skipped = {day for day, state in states.items() if state.status == "held"}
+    assert skipped == {"2024-12-15", "2024-12-16"}
+    for day in skipped:
+        assert "skipped: before the look-back of 14 days from 2024-12-31" in states[day].reason
 
     # One of the dates fails: a further run makes that one, and no other. A slice that is made has no look-back itself.
     finish_run(store, "first", "2025-01-01")
     for day in (*window, "2024-12-31"):
         if day != "2024-12-20":
             shop.commit("daily", day, {day: 3}, run_id="first", raw=1)
-    assert [day for _, day in shop.turns("daily", "2025-01-01T05:00") if day != "2024-12-15"] == ["2024-12-20"]
+    assert [day for _, day in shop.turns("daily", "2025-01-01T05:00") if day not in skipped] == ["2024-12-20"]
     asked = {"backfill": Interval(parse_time("2024-12-18"), parse_time("2024-12-19"))}
-    assert set(shop.statuses("daily", "2025-01-02", **asked)) == {"2024-12-15", "2024-12-18", "2024-12-20"}
+    assert set(shop.statuses("daily", "2025-01-02", **asked)) == {*skipped, "2024-12-18", "2024-12-20"}
     # The next day it begins anew; asked only for what is late, it has nothing to do.
-    assert len(shop.turns("daily", "2025-01-02")) == 15
+    assert [day for _, day in shop.turns("daily", "2025-01-02")] == [
+        *sorted(skipped),
+        *days("2024-12-18", "2025-01-01"),
+    ]
     careful = Lab(store, Graph(stats(late=Revisit("14 days", only_late=True)).datasets))
     shop.commit("daily", "2024-12-20", {"2024-12-20": 3}, run_id="first", raw=1)
-    assert [day for _, day in careful.turns("daily", "2025-01-02")] == ["2024-12-15"]  # to be captured
+    assert [day for _, day in careful.turns("daily", "2025-01-02")] == sorted(skipped)  # to be captured
 
 
 @pytest.mark.shows("03.static-late-data-integrator", 3, 8)
@@ -198,9 +207,16 @@ def files_of(shop, name: str) -> dict[str, set[str]]:
 @pytest.mark.shows("03.static-late-data-integrator", 2, 5)
 def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, project, spark):
     # Compaction and VACUUM are no news.
-    bronze = shop.lake.resolve("orders")
-    shop.lake.session().sql(f"OPTIMIZE delta.`{bronze}`")
-    shop.lake.session().sql(f"VACUUM delta.`{bronze}`")
+    bronze, log, session = shop.lake.resolve("orders"), shop.lake.log("orders"), shop.lake.session()
+    rows = session.read.format("delta").load(bronze)
+    small = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("maxRecordsPerFile", 1)
+    small.save(bronze)  # the same rows, a file for each
+    session.sql(f"OPTIMIZE delta.`{bronze}`")
+    compacted = log.commit(log.latest())
+    assert (compacted.operation, compacted.metrics["numRemovedFiles"]) == ("OPTIMIZE", 2 * len(DAYS))
+    session.sql(f"VACUUM delta.`{bronze}`")
+    assert log.latest() > compacted.version
+    assert log.commit(log.latest()).operation == "VACUUM END"
     assert [s for s in shop.plan(at="2026-02-11")["clean"].states if s.make] == []
 
     land(shop.folder, "late.json", [order("late", "2026-01-01T20:00:00Z", 100), order("l2", "2026-02-08T20:00:00Z", 7)])
@@ -300,6 +316,98 @@ def test_the_newest_slice_waits_for_its_look_back_and_a_date_that_failed_is_made
     assert [row["order_id"] for row in rows_of(shop, "clean")] == [*amounts, "2026-02-11"]
 
 
+@pytest.mark.shows("03.static-late-data-integrator", 1)
+def test_late_rows_before_the_look_back_are_left_out_of_a_run_and_lie_in_the_late_table(project, tmp_path):
+    shop = project({"pipelines/shop.py": LOOKS_BACK.replace("FOLDER", str(tmp_path))})
+    past = ("2026-02-07", "2026-02-08", "2026-02-09", "2026-02-10")
+    land(shop.folder, "d1.json", [order(day, f"{day}T10:00:00Z") for day in past])
+    ok(shop.run(at="2026-02-11"))
+    before = {day: shop.store.receipts.live("clean", day).version for day in past}
+    # The look-back of the 11th begins with the 9th: of both days at its edge there are late rows.
+    late = [order(f"late {day}", f"{day}T23:59:59Z") for day in past[1:3]]
+    land(shop.folder, "d2.json", [*late, order("2026-02-11", "2026-02-11T10:00:00Z")])
+    told = ok(shop.run(at="2026-02-12"))
+
+    assert {day for name, day in made(told) if name == "clean"} >= {"2026-02-09", "2026-02-10", "2026-02-11"}
+    after = {day: shop.store.receipts.live("clean", day).version for day in past}
+    assert {day for day in past if after[day] != before[day]} == {"2026-02-09", "2026-02-10"}
+    ids = [row["order_id"] for row in rows_of(shop, "clean", "order_id")]
+    assert ids == [*past, "2026-02-11", "late 2026-02-09"]
+    (skipped,) = shop.lake.read("_lakewright/late_rows", system_columns=True).collect()
+    assert (skipped["dataset"], f"{skipped['event_time']:%Y-%m-%d %H:%M}") == ("clean", "2026-02-08 23:59")
+    assert '"order_id":"late 2026-02-08"' in skipped["record"]
+    reasons = [step.reason for step in shop.store.steps.of_run(told.run_id) if step.slice_id == "2026-02-08"]
+    assert any("skipped: before the look-back of 2 days from 2026-02-11" in reason for reason in reasons)
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 5)
+def test_rows_that_come_while_their_slice_is_made_are_selected_by_the_next_run(shop, spark):
+    land(shop.folder, "late1.json", [order("first", "2026-02-08T20:00:00Z", 10)])
+    ok(shop.run(["orders"], at="2026-02-11"))
+    pinned = shop.lake.log("orders").latest()
+    came = threading.Event()
+
+    def meanwhile(current: Any, inputs: Any) -> Any:
+        """Between the reading of its input and its commit, another run takes a row of the same day."""
+        if current.dataset.name == "clean" and not came.is_set():
+            came.set()
+            land(shop.folder, "late2.json", [order("second", "2026-02-08T21:00:00Z", 100)])
+            with Project(shop.folder, spark=spark) as other:
+                ok(other.run(["orders"], at="2026-02-11"))
+        return set_aside(current, inputs)
+
+    with patch("lakewright.pipelines.make.set_aside", meanwhile):
+        ok(shop.run(["clean"], at="2026-02-11"))
+    assert came.is_set()
+    assert shop.lake.log("orders").latest() > pinned
+    assert shop.store.receipts.live("clean", "2026-02-08").inputs["orders"] == pinned
+    assert "second" not in [row["order_id"] for row in rows_of(shop, "clean", "order_id")]
+
+    assert [s.slice.id for s in shop.plan(at="2026-02-11")["clean"].states if s.make] == ["2026-02-08"]
+    ok(shop.run(at="2026-02-11"))
+    assert [row["amount"] for row in sorted(rows_of(shop, "daily"))] == [3, 113, 3, 3]
+    assert not ok(shop.run(at="2026-02-11")).outcomes
+
+
+CHAINED = """
+    from lakewright import JsonFiles, Pipeline, Previous, Repair
+    from pyspark.sql import functions as F
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(event_time="day", late=Repair(within="30 days"),
+                  inputs={"totals": Previous(schema="day date, total bigint")})
+    def totals(orders, totals):
+        before = totals.agg(F.coalesce(F.max("total"), F.lit(0)).alias("before"))
+        of_day = orders.groupBy(F.to_date("at").alias("day")).agg(F.sum("amount").alias("amount"))
+        return of_day.crossJoin(before).selectExpr("day", "before + amount AS total")
+"""
+
+
+@pytest.mark.shows("03.dynamic-late-data-integrator", 7)
+def test_late_rows_of_a_chain_make_all_later_slices_anew_one_after_the_other(project):
+    shop = project({"pipelines/shop.py": CHAINED})
+    four_days(shop)
+    assert [row["total"] for row in sorted(rows_of(shop, "totals"))] == [3, 6, 9, 12]
+    late = [order("old", "2026-01-01T20:00:00Z", 1000), order("new", "2026-02-08T20:00:00Z", 10)]
+    land(shop.folder, "late.json", late)
+
+    told = ok(shop.run(at="2026-02-11", parallel=4))
+    again = [outcome.slice_id for outcome in told.made if outcome.dataset == "totals"]
+    assert again == ["2026-02-08", "2026-02-09", "2026-02-10"]
+    assert [row["total"] for row in sorted(rows_of(shop, "totals"))] == [3, 16, 19, 22]
+    # Each was made of the one before it: its receipt names the version that this one left.
+    receipts = [shop.store.receipts.live("totals", day) for day in again]
+    assert [one.inputs["totals"] for one in receipts[1:]] == [one.version for one in receipts[:-1]]
+    # What lies beyond the cap is told, and kept aside; its slice, and what follows from it, is as it was.
+    (skipped,) = shop.lake.read("_lakewright/late_rows", system_columns=True).collect()
+    assert (skipped["dataset"], '"order_id":"old"' in skipped["record"]) == ("totals", True)
+    states = {s.slice.id: s for s in shop.plan(at="2026-02-11")["totals"].states}
+    assert not any(state.make for state in states.values())
+
+
 @pytest.mark.shows("03.dynamic-late-data-integrator", 8)
 def test_a_store_that_was_lost_is_told_and_not_taken_for_nothing_to_do(shop, project):
     shop.close()
@@ -346,7 +454,10 @@ def test_commits_that_were_lost_from_the_log_before_anybody_looked_are_told_thou
     with pytest.raises(TargetError, match=words):
         pin(shop.lake, shop.store, "orders")
 
-    # Begun again with what is left, what nothing tells of is made anew.
+    # Begun again with what is left, what nothing tells of is taken and made anew. How many rows there were is not
+    # known any more, and nothing is refused because of a wrong sum.
     shop.rebuild_store()
+    assert shop.store.receipts.rows_total("orders", last + 3) is None
     ok(shop.run(at="2026-02-11"))
-    assert [row["orders"] for row in rows_of(shop, "daily")] == [1, 1, 2, 2]
+    assert [row["orders"] for row in rows_of(shop, "daily")] == [2, 2, 2, 2]
+    assert shop.store.receipts.live("clean", "2026-01-01").counters.read is None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lakewright import Pipeline
 from lakewright.errors import InputError, TargetError
 from lakewright.pipelines.streams.checkpoints import explain_state_error
 from tests.pipelines.shop import ok
@@ -123,7 +124,9 @@ def test_a_moved_checkpoint_that_nothing_points_at_is_refused(project, kafka, tm
     assert ids(shop) == ["v1", "v2"]
 
 
-@pytest.mark.classic_only("the look at the checkpoint is left out in this process, and a micro-batch runs on the server")
+@pytest.mark.classic_only(
+    "the look at the checkpoint is left out in this process, and a micro-batch runs on the server"
+)
 def test_a_micro_batch_that_the_table_is_beyond_is_never_passed_over(project, kafka, monkeypatch):
     """Where the checkpoint cannot be seen from here, the micro-batch itself notices."""
     topic = kafka.topic()
@@ -143,9 +146,12 @@ def test_a_micro_batch_that_the_table_is_beyond_is_never_passed_over(project, ka
 
 
 def test_a_state_that_cannot_be_used_is_told_with_its_cure():
-    told = explain_state_error(RuntimeError("[CANNOT_LOAD_STATE_STORE.X] no file 3.delta\n\tat"), "visits", "/lake/c")
+    visits = Pipeline("visits", start="2026-01-01")
+    visits.add(lambda raw: raw, name="counted", mode="stream", event_time="at")
+    (counted,) = visits.datasets
+    told = explain_state_error(RuntimeError("[CANNOT_LOAD_STATE_STORE.X] no file 3.delta\n\tat"), counted, "/lake/c")
     assert isinstance(told, InputError)
-    assert "visits: the state in /lake/c cannot be read: a file is gone or damaged" in told.message
+    assert "counted: the state in /lake/c cannot be read: a file is gone or damaged" in told.message
     assert "no file 3.delta" in told.message
-    assert "lakewright stream rewind visits" in str(told.hint)
-    assert explain_state_error(RuntimeError("something else"), "visits", "/lake/c") is None
+    assert "lakewright stream rewind counted --all" in str(told.hint)
+    assert explain_state_error(RuntimeError("something else"), counted, "/lake/c") is None

@@ -115,7 +115,7 @@ def refuse_lost_histories(lake: Lake, store: Store, names: Iterable[str]) -> Non
     for name in names:
         if name in lake.outside or name in lake.borrowed:
             continue
-        if earliest := lake.log(name).earliest():
+        if earliest := lake.log(name).bounds()[0]:
             refuse_lost_history(store, name, earliest)
 
 

@@ -287,7 +287,8 @@ def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) 
     if slice_.kind == "whole":
         heads = shop.store.receipts.cells(given.dataset, upto=version)
         known = [head.rows for cell, head in heads.items() if cell is not None]
-        return None if None in known else sum(rows or 0 for rows in known), None
+        whole = None not in known and shop.store.receipts.is_whole(given.dataset)
+        return sum(rows or 0 for rows in known) if whole else None, None
     if slice_.kind == "arrival":
         return shop.store.receipts.rows_added(given.dataset, slice_.id), None
     grid = shop.graph.cell_grid(given.dataset)

@@ -83,7 +83,9 @@ def with_lateness(counters: Counters, identity: Identity) -> Counters:
     late = {source: rows for source, rows in found["late"].items() if rows}
     held = sum(late.values())
     repeats = None if counters.duplicates is None else counters.duplicates - held  # what was left over until now
-    return replace(counters, read=read, duplicates=repeats, held=held, held_by_source=late, read_by_source=dict(found["of"]))
+    return replace(
+        counters, read=read, duplicates=repeats, held=held, held_by_source=late, read_by_source=dict(found["of"])
+    )
 
 
 def late_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
@@ -94,8 +96,10 @@ def late_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
     """
     counters, found = receipt.counters, []
     for guard in (one for given in dataset.inputs for one in given.guards if isinstance(one, LatenessGuard)):
-        limit = getattr(guard, "warn_above", None)
-        for source, read in sorted(counters.read_by_source.items()) if limit is not None else ():
+        limit: float | None = getattr(guard, "warn_above", None)
+        if limit is None:
+            continue
+        for source, read in sorted(counters.read_by_source.items()):
             late = counters.held_by_source.get(source, 0)
             if read and late / read > limit:
                 found.append(
@@ -114,8 +118,10 @@ def late_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
 def _cure(dataset: Dataset, guard: LatenessGuard) -> str:
     captured = getattr(guard, "late", "capture") == "capture"
     shown = f"""`lakewright sql "SELECT * FROM late_rows WHERE dataset = '{dataset.name}'"` shows them. """
-    return (shown if captured else "") + "A source that is slow as a whole needs a longer lateness, or a watermark " + (
-        'that waits for it: across="min", over_sources="min" or "each".'
+    return (
+        (shown if captured else "")
+        + "A source that is slow as a whole needs a longer lateness, or a watermark "
+        + ('that waits for it: across="min", over_sources="min" or "each".')
     )
 
 

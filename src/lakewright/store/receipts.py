@@ -226,7 +226,7 @@ class Receipts:
         if after is not None:
             where.append(touched.c.version > after)
         with reading(self._engine) as c:
-            return staleness.net_rows(c, *where)
+            return staleness.net_rows(c, *where) if after is not None or _is_whole(c, dataset) else None
 
     def rows_added(self, dataset: str, slice_id: str) -> int | None:
         """The rows with a usable time that the live receipt of a slice brought; None is unknown."""
@@ -236,7 +236,13 @@ class Receipts:
     def rows_total(self, dataset: str, upto: int) -> int | None:
         """The rows of the dataset at a version, those without a usable time too; None is unknown."""
         with reading(self._engine) as c:
-            return staleness.net_rows(c, touched.c.dataset == dataset, touched.c.version <= upto)
+            found = staleness.net_rows(c, touched.c.dataset == dataset, touched.c.version <= upto)
+            return found if _is_whole(c, dataset) else None
+
+    def is_whole(self, dataset: str) -> bool:
+        """Whether receipts go back to the table's beginning: of one whose log was cut off, no sum is known."""
+        with reading(self._engine) as c:
+            return _is_whole(c, dataset)
 
     def stale(self, dataset: str, input: str, grid_width: int) -> list[StaleSlice]:
         """The live slices in whose time the input has changed since (or since a later rollback)."""
@@ -300,3 +306,8 @@ def _add(conn: Connection, dataset: str, given: Sequence[Receipt]) -> None:
         made = [{"of": dataset, "slice": one.slice_id, "below": one.version} for one in data]
         conn.execute(_SUPERSEDE, made)
     holds.release_taken_in(conn, data)
+
+
+def _is_whole(conn: Connection, dataset: str) -> bool:
+    first = conn.execute(select(func.min(receipts.c.version)).where(receipts.c.dataset == dataset)).scalar()
+    return not first

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,11 +27,13 @@ from lakewright.patterns.error_management.checkpoint_files import (
 )
 from lakewright.patterns.error_management.checkpointer import (
     BatchId,
+    CheckpointedStream,
     Checkpointer,
+    Delivery,
     checkpointed,
     keep_progress,
 )
-from lakewright.patterns.error_management.progress_report import progress_report, report_of
+from lakewright.patterns.error_management.progress_report import ProgressReport, progress_report, report_of
 from lakewright.patterns.ingestion.own_session import own_session
 from lakewright.testing.kafka import Kafka
 
@@ -80,8 +88,82 @@ def run_to_the_end(frame: DataFrame, write: FailingWrite, checkpoint: Checkpoint
             return deaths
 
 
-@pytest.mark.classic_only("the function that fails remembers how often, and the server gets a new one each time")
+VICTIM = """
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from lakewright.patterns.error_management.checkpointer import Checkpointer, keep_progress
+from lakewright.runtime.session import local_session
+from lakewright.runtime.settings import Target
+
+home, *dies = sys.argv[1:]
+spark = local_session(Target.at(Path(home) / "state", master="local[2]", fast_start=True,
+                                spark={"spark.sql.shuffle.partitions": "2"}))
+
+def die(place):
+    mark = Path(home) / f"died {place}"
+    if place in dies and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def write(rows, batch):
+    die(f"before {batch.number}")
+    rows.write.format("delta").options(**batch.options).mode("append").save(f"{home}/counts")
+    die(f"after {batch.number}")
+
+visits = spark.readStream.schema("id int, at timestamp").option("maxFilesPerTrigger", 1).json(f"{home}/in")
+counted = visits.withWatermark("at", "1 hour").groupBy(F.window("at", "10 minutes")).count()
+checkpoint = Checkpointer(f"{home}/checkpoint", "visits", delivery="exactly once", output_mode="update")
+keep_progress(counted.select(F.col("window.start").alias("start"), "count"), write, checkpoint=checkpoint).wait()
+"""
+
+
 @pytest.mark.shows("03.checkpointer", 1)
+def test_a_windowed_stream_that_is_killed_at_random_counts_as_one_that_never_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("LAKEWRIGHT_SEED") or time.time_ns() % 1_000_000)
+    sys.stdout.write(f"LAKEWRIGHT_SEED={seed}\n")
+    chance, batches = random.Random(seed), 6
+    for number in range(batches):
+        land(tmp_path / "in", number, *[chance.randrange(60) for _ in range(5)])
+        os.utime(tmp_path / "in" / f"{number}.json", (1_700_000_000 + number,) * 2)
+    places = [f"{word} {number}" for word in ("before", "after") for number in range(batches)]
+    dies = chance.sample(places, 2)
+
+    ended = []
+    for _ in range(len(dies) + 1):
+        done = subprocess.run(
+            [sys.executable, "-c", VICTIM, str(tmp_path), *dies],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode in (0, -signal.SIGKILL), f"{seed}: {done.stdout} {done.stderr}"
+        ended.append(done.returncode)
+    assert ended == [-signal.SIGKILL, -signal.SIGKILL, 0], f"{seed}: {dies}"
+    assert all((tmp_path / f"died {place}").exists() for place in dies)
+
+    # The same stream that nobody killed. Each micro-batch tells the windows that it changed, so that a repeat shows.
+    target = str(tmp_path / "never killed")
+    keep_progress(
+        windows(visits(spark, tmp_path / "in")),
+        lambda rows, batch: rows.write.format("delta").options(**batch.options).mode("append").save(target),
+        checkpoint=Checkpointer(str(tmp_path / "own"), "own", delivery="exactly once", output_mode="update"),
+    ).wait()
+    whole, cut = ([tuple(row) for row in spark.read.format("delta").load(path).orderBy("start", "count").collect()]
+                  for path in (target, str(tmp_path / "counts")))  # fmt: skip
+    assert cut == whole, f"{seed}: {dies}"
+    counted: dict[object, int] = {}
+    for start, count in cut:
+        counted[start] = max(count, counted.get(start, 0))
+    assert sum(counted.values()) == 5 * batches
+
+
+@pytest.mark.classic_only("the function that fails remembers how often, and the server gets a new one each time")
 @pytest.mark.shows("03.checkpointer", 2)
 def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(7)
@@ -89,7 +171,7 @@ def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: 
         land(tmp_path / "in", number, *[chance.randrange(60) for _ in range(5)])
     before, after = ({chance.randrange(4)} for _ in range(2))
 
-    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "visits", output_mode="update")
+    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "visits", delivery="exactly once", output_mode="update")
     write = FailingWrite(tmp_path / "counts", before=before, after=after, named=True)
     assert run_to_the_end(windows(visits(spark, tmp_path / "in")), write, checkpoint) == 2
 
@@ -101,7 +183,8 @@ def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: 
     # The same without state: what was written before the crash is skipped by its name, or is there twice without one.
     rows = visits(spark, tmp_path / "in", files=4)
     for named, count in ((True, 20), (False, 40)):
-        place = Checkpointer(str(tmp_path / f"plain-{named}"), "plain")
+        delivery: Delivery = "exactly once" if named else "at least once"
+        place = Checkpointer(str(tmp_path / f"plain-{named}"), "plain", delivery=delivery)
         write = FailingWrite(tmp_path / f"rows-{named}", before=set(), after={0}, named=named)
         assert run_to_the_end(rows, write, place) == 1
         assert spark.read.format("delta").load(str(write.path)).count() == count
@@ -142,7 +225,7 @@ def test_a_running_query_tells_its_offsets_and_what_it_cannot_go_on_from_is_told
     send(kafka, topic, [f"b{i}" for i in range(5)], partition=1)
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     records = spark.readStream.format("kafka").options(**options).load()
-    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "records", every="1 second")
+    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "records", delivery="exactly once", every="1 second")
     target = str(tmp_path / "records")
 
     def write(rows: DataFrame, batch: BatchId) -> None:
@@ -270,21 +353,56 @@ def test_confirming_after_the_work_repeats_and_confirming_before_it_loses(kafka:
 
 @pytest.mark.shows("03.checkpointer", 5)
 def test_short_intervals_cost_more_and_repeat_less(spark: SparkSession, tmp_path: Path) -> None:
-    for number in range(6):
-        land(tmp_path / "in", number, 1, 2)
-    reports = []
-    for files in (1, 6):  # what an interval brings: few records at a time, or many
-        place = Checkpointer(str(tmp_path / f"every-{files}"), f"every {files}")
-        rows = visits(spark, tmp_path / "in", files=files)
-        stream = keep_progress(rows, lambda rows, batch: rows.foreach(id), checkpoint=place)
-        stream.wait()
-        reports.append(progress_report(stream.query))
-        assert len(list((Path(place.path) / "commits").glob("[0-9]*"))) == reports[-1].batches
-    short, long = reports
-    assert (short.rows, long.rows) == (12, 12)
-    assert (short.batches, long.batches) == (6, 1)  # each keeps its progress once
-    assert (short.repeated_rows, long.repeated_rows) == (2, 12)
-    assert short.keeping_seconds > 0
+    """Rows come ten a second; each stream is killed in the middle, between a write and its record, and goes on."""
+    count = 60
+
+    def follow(every: str) -> tuple[ProgressReport, ProgressReport, int]:
+        home, handed = tmp_path / every, tmp_path / every / "handed"
+        land(home / "in", 0, 1)
+        handed.mkdir()
+
+        def write(rows: DataFrame, batch: BatchId) -> None:
+            ids = [str(row["id"]) for row in rows.select("id").collect()]
+            again = (handed / f"{batch.number}").exists()
+            (handed / f"{batch.number}{' again' if again else ''}").write_text(" ".join(ids))
+            if any(int(one) >= count // 2 for one in ids) and not (home / "killed").exists():
+                (home / "killed").touch()
+                raise RuntimeError("killed")
+
+        def start() -> CheckpointedStream:
+            rows = visits(spark, home / "in", files=1000)
+            return keep_progress(rows, write, checkpoint=Checkpointer(str(home / "checkpoint"), every, every=every))
+
+        def ids_handed() -> list[str]:
+            return [one for file in handed.iterdir() for one in file.read_text().split()]
+
+        def come() -> None:
+            for number in range(1, count):
+                land(home / "draft", number, 1)
+                os.replace(home / "draft" / f"{number}.json", home / "in" / f"{number}.json")
+                time.sleep(0.1)
+
+        first = start()
+        until((handed / "0").exists)  # what comes first costs a compilation
+        coming = threading.Thread(target=come)
+        coming.start()
+        with pytest.raises(Exception, match="killed"):
+            first.wait()
+        again = start()
+        coming.join()
+        until(lambda: len(set(ids_handed())) == count)
+        until(lambda: not again.query.status["isTriggerActive"])
+        again.stop()
+        return progress_report(first.query), progress_report(again.query), len(ids_handed()) - count
+
+    (short, short_again, short_repeated), (long, long_again, long_repeated) = follow("1 second"), follow("4 seconds")
+    # Each micro-batch keeps its progress once: that is the overhead, of the same rows.
+    kept = [one.keeping_seconds + more.keeping_seconds for one, more in ((short, short_again), (long, long_again))]
+    assert kept[0] > kept[1] > 0
+    assert short.batches + short_again.batches > long.batches + long_again.batches
+    # And what had been done since the last record is done again.
+    assert 0 < short_repeated < long_repeated
+    assert max(short.repeated_rows, short_repeated) < max(long.repeated_rows, long_repeated)
 
     told = {"numInputRows": 5, "durationMs": {"walCommit": 20, "commitOffsets": 30, "triggerExecution": 400},
             "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 800}]}  # fmt: skip
@@ -302,6 +420,10 @@ def test_what_cannot_be_relied_on_is_refused(spark: SparkSession, tmp_path: Path
         Checkpointer("", "visits")
     with pytest.raises(ConfigurationError, match="delivery is 'at least once', 'at most once', 'exactly once'"):
         Checkpointer("/x", "visits", delivery="twice")  # type: ignore[arg-type]
+    once = Checkpointer("/x", "visits", delivery="exactly once")
+    land(tmp_path / "none", 1, 1)
+    with pytest.raises(ConfigurationError, match="never looks at its second argument"):
+        keep_progress(visits(spark, tmp_path / "none"), lambda rows, batch: rows.count(), checkpoint=once)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="version is 1 or more"):
         Checkpointer("/x", "visits", version=0)
     with pytest.raises(ConfigurationError, match="not a stream"):

@@ -105,7 +105,10 @@ def test_a_row_exactly_at_the_watermark_of_its_own_source_is_in_time(spark: Spar
     frame = spark.createDataFrame([(name, f"2026-01-05 {at}") for name, at in rows], "source string, at string")
     own = Watermark(None, {"web": web, "app": app})
     split = split_late_rows(frame, event_time="at", source="source", watermark=own, judged_at=NOON)
-    assert sorted((row.source, row.at[11:]) for row in split.late.collect()) == [("app", "08:59:59"), ("web", "09:59:59")]
+    assert sorted((row.source, row.at[11:]) for row in split.late.collect()) == [
+        ("app", "08:59:59"),
+        ("web", "09:59:59"),
+    ]
     assert sorted(row.source for row in split.on_time.collect()) == ["app", "new", "web"]
     detector = LateDataDetector("0 minutes", event_time="at", source="source", over_sources="each")
     measured = measure_event_times(frame, detector=detector, judgement=Judgement(own, NOON))

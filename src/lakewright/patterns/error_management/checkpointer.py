@@ -7,9 +7,10 @@ Guarantee:
     A stream never starts without a place for its progress, never silently from the beginning where that place cannot be
     read, and never twice on one place. ``delivery`` says what a crash between a write and its record means: the
     micro-batch is written again (``at least once``), not written at all (``at most once``), or written again under the
-    same name, by which the target skips it (``exactly once``).
+    same name, by which the target skips it (``exactly once``; a function that never looks at that name is refused).
 Consequences:
-    - Exactly once is the target's work: ``write`` has to hand ``BatchId`` on, to Delta by ``**batch.options``.
+    - Exactly once is the target's work: ``write`` has to hand ``BatchId`` on, to Delta by ``**batch.options``. What it
+      does with it, nobody but the target sees.
     - A micro-batch of a stream with state is held in memory while it is written: its state is kept once.
     - A short interval costs more records of progress, a long one repeats more after a crash: ``progress_report``.
     - A checkpoint belongs to one query. Another grouping, key or number of shuffle partitions cannot use its state:
@@ -19,13 +20,14 @@ Consequences:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.times import parse_duration
+from lakewright.patterns.error_management.batch_identity import BatchId, ignores_batch
 from lakewright.patterns.error_management.checkpoint_errors import explain_checkpoint_error
 from lakewright.patterns.error_management.checkpoint_files import (
     check_checkpoint,
@@ -63,19 +65,6 @@ _log = logging.getLogger("lakewright.checkpointer")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchId:
-    """What tells a micro-batch from all others, however often it is repeated."""
-
-    app_id: str
-    number: int
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """For ``DataFrameWriter.options``: Delta skips a number that it has seen under the same name."""
-        return {"txnAppId": self.app_id, "txnVersion": str(self.number)}
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpointer:
     """Where a stream keeps its progress, and when.
 
@@ -89,7 +78,7 @@ class Checkpointer:
     location: str
     name: str
     version: int = 1
-    delivery: Delivery = "exactly once"
+    delivery: Delivery = "at least once"
     every: str | None = None
     output_mode: OutputMode = "append"
     asynchronous: bool = False
@@ -177,12 +166,18 @@ def keep_progress(
     """Starts a stream that calls ``write`` with each micro-batch and what tells it.
 
     ``keep_progress(visits, lambda rows, batch: rows.write.format("delta").options(**batch.options).mode("append")``
-    ``.save(path), checkpoint=Checkpointer("/lake/checkpoints/visits", "visits")).wait()``
+    ``.save(path), checkpoint=Checkpointer("/lake/visits", "visits", delivery="exactly once")).wait()``
     """
     if checkpoint.asynchronous:
         raise ConfigurationError(
             f"{_NAME}: Spark keeps progress asynchronously for its own sinks only, not for a function.",
             hint="Use checkpointed(df, checkpoint) with a Kafka sink, or leave asynchronous=True out.",
+        )
+    if checkpoint.delivery == "exactly once" and ignores_batch(write):
+        raise ConfigurationError(
+            f"{_NAME}: the function that writes never looks at its second argument, which tells the micro-batch: "
+            "what is repeated after a crash would be there twice, and not exactly once. Nothing was started.",
+            hint='Hand it on, to Delta by .options(**batch.options); or say delivery="at least once".',
         )
     app_id, begun = checkpoint.app_id, f"{checkpoint.path}/lakewright_begun"
     at_most_once, stateful = checkpoint.delivery == "at most once", is_stateful(df)

@@ -12,6 +12,7 @@ from lakewright.errors import InputError
 from lakewright.model.streams import Generation
 from lakewright.patterns.error_management.checkpoint_errors import explain_checkpoint_error, is_about_state
 from lakewright.patterns.error_management.checkpointer import read_checkpoint
+from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.skew import Standing, last_delivered
 from lakewright.pipelines.workshop import Workshop
 
@@ -26,12 +27,14 @@ def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, s
     reached = _reached(shop, generation, standing)
     if reached is None:
         return
-    name = generation.dataset
+    name, dataset = generation.dataset, shop.graph[generation.dataset]
     try:
         state = read_checkpoint(shop.lake.session(), place)
     except InputError as error:
         message = error.message.removeprefix("Checkpointer: ")
-        raise InputError(f"{name}: {message}", hint=f"Bring the file back from a copy. {_how_to_go_on(name)}") from None
+        raise InputError(
+            f"{name}: {message}", hint=f"Bring the file back from a copy. {_how_to_go_on(dataset)}"
+        ) from None
     # Spark notes what a micro-batch reads before it begins: one that was committed is always noted.
     known = -1 if state is None else state.batch
     if known >= reached:
@@ -42,24 +45,29 @@ def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, s
         f"{generation.number}). Begun anew, the stream would pass over new records as if it had them. Nothing was read "
         "or written.",
         hint=f"Put the folder back as it was, and a file {generation.number}.moved that lay beside it in the lake. "
-        + _how_to_go_on(name),
+        + _how_to_go_on(dataset),
     )
 
 
-def explain_state_error(error: BaseException, name: str, place: str) -> Exception | None:
+def explain_state_error(error: BaseException, dataset: Dataset, place: str) -> Exception | None:
     """What Spark says of a state that it cannot use, told as what to do about it; None for anything else."""
     if not is_about_state(error):
         return None
     explained = explain_checkpoint_error(error, place)
     assert explained is not None
-    return type(explained)(f"{name}: {explained.message.removeprefix('Checkpointer: ')}", hint=_how_to_go_on(name))
+    return type(explained)(
+        f"{dataset.name}: {explained.message.removeprefix('Checkpointer: ')}", hint=_how_to_go_on(dataset)
+    )
 
 
-def _how_to_go_on(name: str) -> str:
+def _how_to_go_on(dataset: Dataset) -> str:
     """What to do where a checkpoint is lost for good."""
+    begin = "Or begin a new checkpoint: `lakewright stream rewind"
+    if not dataset.is_source:
+        return f"{begin} {dataset.name} --all` reads its input again from the beginning."
     return (
-        f"Or begin a new checkpoint: `lakewright stream rewind {name} --to <time>` reads again what came since, and "
-        f"takes it out of the table first; `--all` does so from the beginning, as far as the source still has it."
+        f"{begin} {dataset.name} --to <time>` reads again what came since, and takes it out of the table first; "
+        "`--all` does so from the beginning, as far as the source still has it."
     )
 
 

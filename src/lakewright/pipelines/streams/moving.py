@@ -100,10 +100,10 @@ def _pointed(pointer: Path, name: str) -> str:
         return str(json.loads(pointer.read_text(encoding="utf-8"))["to"])
     except (ValueError, KeyError, TypeError):
         raise InputError(
-            f"{name}: {pointer} cannot be read, and so nobody knows where the stream's checkpoint has gone. Nothing was "
-            "started.",
+            f"{name}: {pointer} cannot be read, and so nobody knows where the stream's checkpoint has gone. "
+            "Nothing was started.",
             hint='Write into it where the folder lies: {"to": "<folder>"}. '
-            f"Or begin a new checkpoint: `lakewright stream rewind {name} --to <time>`, or `--all`.",
+            f"Or begin a new checkpoint: `lakewright stream rewind {name}`.",
         ) from None
 
 

@@ -161,7 +161,7 @@ class Query:
             error = self._failures[-1]
         if isinstance(error, LakewrightError):
             return error
-        explained = explain_state_error(error, self.dataset.name, self._place)
+        explained = explain_state_error(error, self.dataset, self._place)
         explained = explained or _explained(error, self.dataset, self._current.shop.lake.resolve(self.dataset.name))
         explained.__cause__ = explained.__cause__ or error  # by which a passing failure is told from a lasting one
         return explained

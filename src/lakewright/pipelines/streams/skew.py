@@ -227,6 +227,6 @@ def newer_at_work(attempt: BatchAttempt) -> TargetError:
     name = attempt.dataset.name
     return TargetError(
         f"{name}: another process is further than micro-batch {attempt.batch}. Nothing was written.",
-        hint="That process goes on. Where there is none, the stream's checkpoint is older than its table: put the newer "
-        f"one back, or begin a new one by `lakewright stream rewind {name} --to <time>`.",
+        hint="That process goes on. Where there is none, the stream's checkpoint is older than its table: put the "
+        f"newer one back, or begin a new one by `lakewright stream rewind {name}`.",
     )
