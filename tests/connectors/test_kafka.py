@@ -297,6 +297,43 @@ def test_a_stream_reads_the_same_columns_from_a_position_on(follow, tmp_path):
     assert rows(found, "visit_id", "user", "_lw_raw", "_lw_offset") == [("new", "u", None, 1), (None, "u", "cut", 2)]
 
 
+def test_a_stream_whose_records_vanish_after_its_start_was_checked_fails_and_skips_none(follow, kafka, tmp_path):
+    topic = follow(1)
+    topic.send(0, "{}", "{}", "{}")
+    begin = topic.source.beginning(topic.ctx)
+    struct = topic.spark.createDataFrame([], SCHEMA).schema
+    frame = topic.source.stream(spark=topic.spark, schema=struct, ctx=topic.ctx, start=begin)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    place = TopicPartition(topic.topic, 0, 2)
+    admin.delete_records([place])[place].result(10)
+    query = (
+        frame.writeStream.format("memory").queryName("kafka_vanished")
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    with pytest.raises(Exception, match="kafka_vanished"):
+        query.awaitTermination(60)
+    told = topic.source.explain(query.exception(), "visits")
+    assert isinstance(told, InputError)
+    assert "were deleted while they were being read" in told.message
+    assert topic.spark.table("kafka_vanished").isEmpty()
+
+
+@pytest.mark.parametrize("if_lost", ["fail", "go on"])
+def test_a_stream_never_begins_after_records_that_are_lost_without_a_word(follow, kafka, if_lost):
+    topic = follow(1, if_lost=if_lost)
+    topic.send(0, "{}", "{}", "{}")
+    begin = topic.source.beginning(topic.ctx)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    place = TopicPartition(topic.topic, 0, 2)
+    admin.delete_records([place])[place].result(10)
+    with pytest.raises(InputError, match="partition 0, offsets 0 to 1"):
+        topic.source.stream(spark=topic.spark, schema=None, ctx=topic.ctx, start=begin)
+    # Where a stream goes on, and what is gone before that, is told apart.
+    past = topic.source.past_lost(topic.ctx, None, begin, None)
+    assert (past["partitions"], past["lost"], past["began"]) == ({"0": [2, 2]}, {"0": [0, 2]}, {"0": 0})
+    assert topic.source.lost_words(past) == "partition 0, offsets 0 to 1"
+
+
 PROJECT = """
     from lakewright import Pipeline
     from lakewright.connectors.kafka import KafkaTopic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from lakewright.testing.kafka import Kafka
 
@@ -50,3 +51,32 @@ def send(kafka: Kafka, topic: str, values: Iterable[dict[str, object] | str | No
         text = json.dumps(value) if isinstance(value, dict) else value
         producer.produce(topic, value=text, partition=partition)
     assert producer.flush(30) == 0
+
+
+def send_at(kafka: Kafka, topic: str, at: datetime, values: Iterable[dict[str, object]], partition: int = 0) -> None:
+    """Send messages whose own time is ``at``, and wait until the broker has them."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    for value in values:
+        producer.produce(topic, value=json.dumps(value), partition=partition, timestamp=int(at.timestamp() * 1000))
+    assert producer.flush(30) == 0
+
+
+def delete_before(kafka: Kafka, topic: str, offset: int, partition: int = 0) -> None:
+    """Let the broker delete what lies before an offset, as its retention would."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin, place = AdminClient({"bootstrap.servers": kafka.bootstrap}), TopicPartition(topic, partition, offset)
+    admin.delete_records([place])[place].result(30)
+
+
+def make_anew(kafka: Kafka, topic: str, partitions: int = 1) -> None:
+    """Delete a topic, and make another one under its name."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -69,7 +69,11 @@ def rewind(
     by: Annotated[
         str | None, typer.Option("--by", metavar="DURATION", help='Read the last "1 hour" or "2 days" again.')
     ] = None,
-    everything: Annotated[bool, flag("--all", help="Read everything again that the source still holds.")] = False,
+    everything: Annotated[bool, flag("--all", help="Read everything again, from where the stream began.")] = False,
+    lost: Annotated[
+        Literal["keep", "delete"] | None,
+        typer.Option("--lost", help="What to do with rows that the source could not give again; else it is refused."),
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -77,6 +81,9 @@ def rewind(
 
     What will be read again is deleted first, and the stream begins a new checkpoint there; the next `run` reads. The
     time is that of the records at the source (the timestamp of a Kafka message). Stop a continuous stream before.
+
+    Rows whose records the source has deleted since could not be read again: then nothing is changed. With `--lost
+    keep` they stay, and every micro-batch is read again that is held as a whole; `--lost delete` deletes them for good.
     """
     if sum((to is not None, by is not None, everything)) != 1:
         raise ConfigurationError("Say where to rewind to: one of --to TIME, --by DURATION and --all.")
@@ -89,7 +96,7 @@ def rewind(
                 "was started.",
                 hint="--dry-run shows what it would do; --yes does it.",
             )
-        intended = project.rewind(dataset, to=moment, dry_run=True)
+        intended = project.rewind(dataset, to=moment, lost=lost or "refuse", dry_run=True)
         if dry_run or not yes:
             _show_rewind(screen, intended, done=False)
         if dry_run:
@@ -97,7 +104,7 @@ def rewind(
         if not yes and not screen.confirm("Rewind?"):
             screen.say("Nothing was changed.")
             raise typer.Exit(InterruptedRun.exit_code)
-        _show_rewind(screen, project.rewind(dataset, to=moment), done=True)
+        _show_rewind(screen, project.rewind(dataset, to=moment, lost=lost or "refuse"), done=True)
 
 
 def move(
@@ -161,7 +168,11 @@ def _show_rewind(screen: Screen, summary: RewindSummary, *, done: bool) -> None:
     screen.say(f"{word} {summary.dataset}: generation {summary.generation} begins.", "bold")
     screen.say(f"  reads from: {_place(summary.start)}")
     if summary.deleted is not None:
-        screen.say(f"  rows deleted, to be read again: {summary.deleted:,}")
+        again = summary.deleted - (summary.rows_lost if summary.lost == "delete" else 0)
+        screen.say(f"  rows deleted, to be read again: {max(again, 0):,}")
+    if summary.rows_lost:
+        fate = "deleted for good" if summary.lost == "delete" else "kept"
+        screen.say(f"  rows that the source no longer has, {fate}: {summary.rows_lost:,}")
     screen.say(f"  read by, and stale by the next run: {', '.join(summary.consumers) or 'none'}")
 
 

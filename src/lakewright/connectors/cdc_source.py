@@ -20,10 +20,11 @@ from lakewright.connectors.cdc_settings import PLACEHOLDER
 from lakewright.connectors.kafka import KafkaTopic
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_errors import explain_kafka_error
-from lakewright.connectors.kafka_windows import origin_of
+from lakewright.connectors.kafka_windows import listed, lost_of, origin_of
 from lakewright.errors import ConfigurationError, InputError, LakewrightError
 from lakewright.model.arrivals import Arrival, Window
 from lakewright.model.protocols import Found, SourceContext
+from lakewright.model.streams import LostRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,6 +96,11 @@ class CapturedTable:
         self._register(ctx)
         return self._topic(ctx).beginning(ctx)
 
+    def beginning_again(self, ctx: SourceContext, rows: DataFrame | None, start: Window | None) -> Window:
+        """Registers the capture, and tells where its topic begins."""
+        self._register(ctx)
+        return self._topic(ctx).beginning_again(ctx, rows, start)
+
     def stream(
         self,
         *,
@@ -148,11 +154,37 @@ class CapturedTable:
         """How many records the topic holds beyond a position."""
         return self._topic(ctx).behind(ctx, offsets, start)
 
-    def first_batch_since(self, ctx: SourceContext, rows: DataFrame, time: datetime) -> tuple[int, Window] | None:
-        return self._topic(ctx).first_batch_since(ctx, rows, time)
+    def first_batch_since(
+        self, ctx: SourceContext, rows: DataFrame, time: datetime, start: Window | None
+    ) -> tuple[int, Window] | None:
+        return self._topic(ctx).first_batch_since(ctx, rows, time, start)
 
-    def position_after(self, ctx: SourceContext, rows: DataFrame) -> Window:
-        return self._topic(ctx).position_after(ctx, rows)
+    def batch_after(
+        self, ctx: SourceContext, rows: DataFrame, arrival: int, start: Window | None
+    ) -> tuple[int, Window] | None:
+        return self._topic(ctx).batch_after(ctx, rows, arrival, start)
+
+    def position_after(self, ctx: SourceContext, rows: DataFrame, start: Window | None = None) -> Window:
+        return self._topic(ctx).position_after(ctx, rows, start)
+
+    def lost_rows(self, ctx: SourceContext, rows: DataFrame, start: Window | None) -> LostRows | None:
+        return self._topic(ctx).lost_rows(ctx, rows, start)
+
+    def moment_of(self, ctx: SourceContext, rows: DataFrame, arrival: int, begin: Window) -> datetime | None:
+        return self._topic(ctx).moment_of(ctx, rows, arrival, begin)
+
+    def lost(self, ctx: SourceContext, start: Window, reached: str | None = None) -> dict[int, tuple[int, int]]:
+        """The changes that are gone before they were read."""
+        return self._topic(ctx).lost(ctx, start, reached)
+
+    def past_lost(self, ctx: SourceContext, rows: DataFrame | None, start: Window, reached: str | None) -> Window:
+        return self._topic(ctx).past_lost(ctx, rows, start, reached)
+
+    def lost_words(self, start: Window) -> str:
+        return listed(lost_of(start))
+
+    def refuse_lost(self, ctx: SourceContext, begin: Window) -> None:
+        self._topic(ctx).refuse_lost(ctx, begin)
 
     def explain(self, error: BaseException, dataset: str) -> LakewrightError | None:
         """What a failed stream of this table means to people; None where it has nothing to do with Kafka."""

@@ -19,25 +19,22 @@ Consequences:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
 from lakewright.connectors.kafka_append_time import ProducerTimes, check_append_time
-from lakewright.connectors.kafka_client import Isolation, KafkaClient, TopicState
+from lakewright.connectors.kafka_client import Isolation
 from lakewright.connectors.kafka_errors import explain_kafka_error
+from lakewright.connectors.kafka_places import TopicPlaces
 from lakewright.connectors.kafka_records import MessageShape, ValueKind, offsets_json, read_ranges
-from lakewright.connectors.kafka_rewind import first_batch_since, next_offsets
 from lakewright.connectors.kafka_windows import (
     IfLost,
     after,
-    go_on,
     gone_of,
-    origin_of,
+    listed,
     ranges_of,
-    refuse_anew,
     share,
     window_of,
 )
@@ -58,7 +55,7 @@ _OURS = {"mode": "every record is kept", "columnnameofcorruptrecord": "it is _lw
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaTopic:
+class KafkaTopic(TopicPlaces):
     """A topic of the broker that a connection names: ``KafkaTopic("broker", "visits")``."""
 
     connection: str
@@ -162,7 +159,7 @@ class KafkaTopic:
 
         Once the stream has a checkpoint, that tells where it goes on; ``reached`` is how far it was at least, in the
         words of Spark's source. New partitions are read from their beginning. Refused where the topic was made anew
-        since ``start`` was noted, or has lost what comes next: Spark alone would not notice.
+        since ``start`` was noted, or has lost what comes next: Spark alone would not notice, or read on in silence.
         """
         client = self._client(ctx)
         check_append_time(client, self.topic, producer_times=self.producer_times)
@@ -171,7 +168,13 @@ class KafkaTopic:
             starts = self._first(client, state)
         else:
             positions = {p: first for p, (first, _) in ranges_of(start).items()} | self._offsets(reached)
-            known, _ = self._go_on(client, state, positions, start, ctx)
+            known, lost = self._go_on(client, state, positions, start, ctx, stream=True)
+            if lost:  # a gap was told before, where there was one: these are more
+                raise InputError(
+                    f"{ctx.dataset}: records of the topic '{self.topic}' were deleted while the stream was starting "
+                    f"({listed(lost)}). Nothing was read.",
+                    hint="Run again: it goes on after them, and tells the gap.",
+                )
             starts = {p: known[p] if p in positions else _EARLIEST for p in known}
         most = max_records or self.max_records
         reader = (
@@ -183,51 +186,6 @@ class KafkaTopic:
         )
         messages = (reader if most is None else reader.option("maxOffsetsPerTrigger", most)).load()
         return self._records(messages, schema, ctx)
-
-    def position_at(self, ctx: SourceContext, time: str | datetime) -> Window:
-        """Where a moment begins, by the messages' timestamps; the end of a partition that has nothing since."""
-        client = self._client(ctx)
-        state = client.state(self.topic, self.isolation)
-        places = client.at_time(state, parse_time(time), self.isolation)
-        return window_of(state, {p: (at, at) for p, at in places.items()})
-
-    def beginning(self, ctx: SourceContext) -> Window:
-        """Where a stream that has read nothing yet begins, and of which topic: one made anew is another."""
-        client = self._client(ctx)
-        state = client.state(self.topic, self.isolation)
-        return window_of(state, {p: (at, at) for p, at in self._first(client, state).items()})
-
-    def origin(self, start: Window) -> Window:
-        """Of which topic a stream's beginning is: what each of its commits tells, should the store be lost."""
-        return origin_of(start)
-
-    def refuse_anew(self, ctx: SourceContext, start: Window) -> None:
-        """Refuse where the topic was made anew since ``start`` was noted."""
-        refuse_anew(ctx.dataset, start["topic_id"], self._client(ctx).state(self.topic, self.isolation))
-
-    def end(self, ctx: SourceContext) -> Window:
-        """Where the topic ends now."""
-        state = self._client(ctx).state(self.topic, self.isolation)
-        return window_of(state, {p: (at, at) for p, at in state.high.items()})
-
-    def behind(self, ctx: SourceContext, offsets: str, start: Window | None = None) -> int:
-        """How many records the topic holds beyond a position in the words of Spark's source.
-
-        Refused where the topic cannot go on from there, or was made anew since ``start`` was noted.
-        """
-        read, client = self._offsets(offsets), self._client(ctx)
-        state = client.state(self.topic, self.isolation)
-        self._go_on(client, state, read, start or {"topic_id": state.id}, ctx)
-        return sum(max(0, end - read.get(p, state.low[p])) for p, end in state.high.items())
-
-    def first_batch_since(self, ctx: SourceContext, rows: DataFrame, time: datetime) -> tuple[int, Window] | None:
-        """The first arrival with a record since a moment, and where it began; None: there is none. Runs two jobs."""
-        return first_batch_since(rows, self.position_at(ctx, time))
-
-    def position_after(self, ctx: SourceContext, rows: DataFrame) -> Window:
-        """Where the topic goes on after the last of some rows. Runs a job."""
-        state = self._client(ctx).state(self.topic, self.isolation)
-        return window_of(state, {p: (at, at) for p, at in next_offsets(rows).items()})
 
     def explain(self, error: BaseException, dataset: str) -> LakewrightError | None:
         """What a failed stream of this topic means to people; None where it has nothing to do with Kafka."""
@@ -242,33 +200,8 @@ class KafkaTopic:
         """Nothing: fields that the schema does not name are not seen."""
         return {}
 
-    def _offsets(self, told: str | None) -> dict[int, int]:
-        """Positions by partition, from Spark's words for them."""
-        found = {} if told is None else json.loads(told) or {}
-        return {int(p): int(at) for p, at in found.get(self.topic, {}).items()}
-
-    def _client(self, ctx: SourceContext) -> KafkaClient:
-        return KafkaClient.connect(ctx.connections, self.connection, asked_by=ctx.dataset)
-
     def _shape(self) -> MessageShape:
         return MessageShape(self.value, self.key, self.headers, self.timestamp)
-
-    def _first(self, client: KafkaClient, state: TopicState) -> dict[int, int]:
-        if isinstance(self.start, datetime):
-            return client.at_time(state, self.start, self.isolation)
-        return dict(state.low if self.start == "earliest" else state.high)
-
-    def _go_on(
-        self, client: KafkaClient, state: TopicState, positions: Mapping[int, int], window: Window, ctx: SourceContext
-    ) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-        ends = state.high
-        if any(position > ends.get(p, position) for p, position in positions.items()):
-            ends = client.ends(self.topic, state.high, "read_uncommitted")
-        return go_on(ctx.dataset, positions, window["topic_id"], state, ends, self.if_lost)
-
-    def _spark_options(self, ctx: SourceContext) -> dict[str, str]:
-        own = {"kafka.isolation.level": self.isolation, "includeHeaders": str(self.headers is not None).lower()}
-        return {**self._client(ctx).spark_options(), **own}
 
     def _records(self, messages: DataFrame, schema: StructType | None, ctx: SourceContext) -> DataFrame:
         from lakewright.connectors.records import refuse_system_columns

@@ -12,7 +12,16 @@ from lakewright.errors import InputError, LakewrightError, TargetError, did_you_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["code_of", "explain_kafka_error", "in_words", "is_fenced", "is_refused_login", "is_silence", "unknown_topic"]
+__all__ = [
+    "code_of",
+    "explain_kafka_error",
+    "in_words",
+    "is_fenced",
+    "is_refused_login",
+    "is_silence",
+    "says_lost",
+    "unknown_topic",
+]
 
 _SILENT = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "REQUEST_TIMED_OUT")
 _SILENT_JAVA = ("errors.TimeoutException", "errors.DisconnectException", "ConfigException: No resolvable bootstrap")
@@ -95,6 +104,13 @@ def is_silence(error: BaseException) -> bool:
 def is_refused_login(error: BaseException) -> bool:
     """Whether a broker did not accept the user, the password or the certificate."""
     return _has(error, _UNKNOWN_USER)
+
+
+def says_lost(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is that records were deleted before they could be read."""
+    return error is not None and (
+        _LOST.search(str(error)) is not None or "were deleted while" in str(error) or says_lost(error.__cause__)
+    )
 
 
 def code_of(error: BaseException) -> str | None:

@@ -14,16 +14,35 @@ from lakewright.errors import InputError
 from lakewright.model.arrivals import JsonValue, Window
 from lakewright.model.columns import OFFSET_COLUMN, PARTITION_COLUMN
 
-__all__ = ["IfLost", "after", "go_on", "gone_of", "origin_of", "ranges_of", "refuse_anew", "share", "window_of"]
+__all__ = [
+    "IfLost",
+    "after",
+    "began_at",
+    "go_on",
+    "gone_of",
+    "listed",
+    "lost_of",
+    "origin_of",
+    "ranges_of",
+    "refuse_anew",
+    "share",
+    "window_of",
+]
 
 Ranges = Mapping[int, tuple[int, int]]
 IfLost = Literal["fail", "go on"]
 _NOWHERE: Mapping[int, int] = {}
 _NEW_NAME = "Declare the source under a new name to take the new topic from its beginning."
+_BEGAN = "began"
 
 
-def window_of(state: TopicState, ranges: Ranges, lost: Ranges | None = None) -> Window:
-    """A window as it is recorded; every partition is in it, so that it also tells where to go on."""
+def window_of(
+    state: TopicState, ranges: Ranges, lost: Ranges | None = None, *, began: Mapping[int, int] | None = None
+) -> Window:
+    """A window as it is recorded; every partition is in it, so that it also tells where to go on.
+
+    ``began`` is where a stream began in the first place, told by a window where it begins to read again.
+    """
     window: dict[str, JsonValue] = {
         "topic": state.topic,
         "topic_id": state.id,
@@ -31,6 +50,8 @@ def window_of(state: TopicState, ranges: Ranges, lost: Ranges | None = None) -> 
     }
     if lost:
         window["lost"] = {str(partition): [*lost[partition]] for partition in sorted(lost)}
+    if began is not None:
+        window[_BEGAN] = {str(partition): began[partition] for partition in sorted(began)}
     return window
 
 
@@ -40,13 +61,48 @@ def ranges_of(window: Window) -> dict[int, tuple[int, int]]:
     return {int(partition): (first, end) for partition, (first, end) in partitions.items()}
 
 
-def origin_of(window: Window) -> Window:
-    """Of which topic a window is, without its places.
+def began_at(window: Window | None) -> dict[int, int]:
+    """Where a stream began to read in the first place, by the window that its generation begins with.
+
+    >>> began_at({"partitions": {"0": [17, 17]}, "began": {"0": 3}})
+    {0: 3}
+    >>> began_at({"partitions": {"0": [17, 17]}})
+    {0: 17}
+    """
+    if window is None:
+        return {}
+    if _BEGAN in window:
+        return {int(partition): at for partition, at in cast(dict[str, int], window[_BEGAN]).items()}
+    return {partition: first for partition, (first, _) in ranges_of(window).items()}
+
+
+def lost_of(window: Window) -> dict[int, tuple[int, int]]:
+    """The offsets that were gone before a window, by partition."""
+    lost = cast(dict[str, list[int]], window.get("lost", {}))
+    return {int(partition): (first, end) for partition, (first, end) in lost.items()}
+
+
+def origin_of(window: Window, *, began: bool = False) -> Window:
+    """Of which topic a window is, and which records it lacks, without its places; on demand, where the stream began.
 
     >>> origin_of({"topic": "visits", "topic_id": "x1", "partitions": {"0": [17, 17]}})
     {'topic': 'visits', 'topic_id': 'x1', 'partitions': {}}
     """
-    return {"topic": window["topic"], "topic_id": window["topic_id"], "partitions": {}}
+    origin: dict[str, JsonValue] = {"topic": window["topic"], "topic_id": window["topic_id"], "partitions": {}}
+    if "lost" in window:
+        origin["lost"] = window["lost"]
+    if began:
+        origin[_BEGAN] = {str(partition): at for partition, at in began_at(window).items()}
+    return origin
+
+
+def listed(lost: Ranges) -> str:
+    """Ranges of offsets in words.
+
+    >>> listed({0: (2, 4), 1: (7, 9)})
+    'partition 0, offsets 2 to 3; partition 1, offsets 7 to 8'
+    """
+    return "; ".join(f"partition {p}, offsets {a} to {b - 1}" for p, (a, b) in sorted(lost.items()))
 
 
 def after(window: Window) -> str:
@@ -67,40 +123,54 @@ def go_on(
     state: TopicState,
     ends: Mapping[int, int],
     if_lost: IfLost,
+    *,
+    stream: bool = False,
 ) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
     """Where each partition goes on, and which offsets are lost; refused where that is not for us to decide.
 
     ``ends`` are the true ends of the partitions, open transactions included. A new partition begins at its beginning.
     """
-    refuse_anew(who, topic_id, state, positions)
+    refuse_anew(who, topic_id, state, positions, stream=stream)
     for partition, position in sorted(positions.items()):
         if position > ends[partition]:
             raise InputError(
                 f"{who}: partition {partition} of '{state.topic}' ends at offset {ends[partition]}, but was already "
                 f"read up to {position}: the broker has lost records, and gives their offsets to others. "
                 "Nothing was read.",
-                hint=_NEW_NAME,
+                hint=_instead(who, stream=stream),
             )
     lost = {p: (at, state.low[p]) for p, at in positions.items() if at < state.low[p]}
     if lost and if_lost == "fail":
-        listed = "; ".join(f"partition {p}, offsets {a} to {b - 1}" for p, (a, b) in sorted(lost.items()))
+        noted = "tells the gap as a finding" if stream else "notes the gap in the arrival"
         raise InputError(
-            f"{who}: the topic '{state.topic}' has deleted records that were never read ({listed}). Nothing was read.",
+            f"{who}: the topic '{state.topic}' has deleted records that were never read ({listed(lost)}). Nothing was "
+            "read.",
             hint="They are lost unless their producer sends them again; the topic's retention was shorter than the "
-            'time since the last run. To go on with what is left: KafkaTopic(..., if_lost="go on"), which notes the '
-            "gap in the arrival.",
+            f'time since the last run. To go on with what is left: KafkaTopic(..., if_lost="go on"), which {noted}.',
         )
     starts = {p: max(positions.get(p, low), low) for p, low in state.low.items()}
     return starts, lost
 
 
-def refuse_anew(who: str, topic_id: object, state: TopicState, positions: Mapping[int, int] = _NOWHERE) -> None:
+def refuse_anew(
+    who: str, topic_id: object, state: TopicState, positions: Mapping[int, int] = _NOWHERE, *, stream: bool = False
+) -> None:
     """Refuse a topic that is not the one that was read: its offsets mean other records."""
     if topic_id != state.id or not positions.keys() <= state.low.keys():
         raise InputError(
             f"{who}: the topic '{state.topic}' was deleted and made anew since it was last read. Nothing was read.",
-            hint=_NEW_NAME,
+            hint=_instead(who, stream=stream),
         )
+
+
+def _instead(who: str, *, stream: bool) -> str:
+    """What to do where the offsets that were read mean other records now."""
+    if not stream:
+        return _NEW_NAME
+    return (
+        f"{_NEW_NAME} Or let this stream take it in place of the old one: `lakewright stream rewind {who} --all "
+        "--lost delete`, which deletes for good what the old one gave."
+    )
 
 
 def gone_of(window: Window, state: TopicState, ends: Mapping[int, int]) -> list[str]:

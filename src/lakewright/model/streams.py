@@ -15,7 +15,7 @@ from typing import Any
 
 from lakewright.model.arrivals import Window
 
-__all__ = ["FIRST_GENERATION", "Dropped", "Generation", "Progress", "batch_number", "batch_of"]
+__all__ = ["FIRST_GENERATION", "Dropped", "Generation", "LostRows", "Progress", "batch_number", "batch_of"]
 
 FIRST_GENERATION = 1
 _BATCHES = 1_000_000_000
@@ -85,6 +85,17 @@ class Dropped:
 
     duplicates: int = 0
     behind_watermark: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostRows:
+    """Rows of a stream that its source could not give again."""
+
+    rows: int
+    why: str
+    """Which, and why, in words."""
+    until: int | None = None
+    """The last arrival that has such a row; None: the source is another one, and could give none again."""
 
 
 @dataclass(frozen=True, slots=True)

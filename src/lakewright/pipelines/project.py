@@ -73,7 +73,7 @@ from lakewright.pipelines.scratch import clear_trial, trial_note, trial_settings
 from lakewright.pipelines.streams.captures import capture_of
 from lakewright.pipelines.streams.looking import StreamState, states_of
 from lakewright.pipelines.streams.moving import MoveSummary, move_checkpoint
-from lakewright.pipelines.streams.rewind import RewindSummary, rewind_stream
+from lakewright.pipelines.streams.rewind import IfRowsLost, RewindSummary, rewind_stream
 from lakewright.pipelines.streams.worker import Worker, WorkerSummary
 from lakewright.pipelines.upstream import Upper, borrow, index, let_go, take_over
 from lakewright.pipelines.workshop import Workshop
@@ -510,12 +510,23 @@ class Project:
         """The capture behind a source: what it lacks, how it and its slot stand, and its end. Asks nobody yet."""
         return capture_of(self._shop(Run("look", "look", self._now()), "look"), self.graph[name])
 
-    def rewind(self, name: str, *, to: str | date | datetime | None = None, dry_run: bool = False) -> RewindSummary:
-        """Let a stream read again from a time on (without one: from its beginning); the next run reads."""
+    def rewind(
+        self,
+        name: str,
+        *,
+        to: str | date | datetime | None = None,
+        lost: IfRowsLost = "refuse",
+        dry_run: bool = False,
+    ) -> RewindSummary:
+        """Let a stream read again from a time on (without one: from its beginning); the next run reads.
+
+        Rows that the source could not give again are not deleted: nothing is changed, unless ``lost`` is "keep" (what
+        is still held as a whole is read again) or "delete" (they are lost for good).
+        """
         dataset = self.graph.stream(name)
         with self._exclusive([]) as shop:
             recover_dead_steps(shop)
-            return rewind_stream(shop, dataset, to=None if to is None else parse_time(to), dry_run=dry_run)
+            return rewind_stream(shop, dataset, to=None if to is None else parse_time(to), lost=lost, dry_run=dry_run)
 
     def move_checkpoint(self, name: str, to: str) -> MoveSummary:
         """Let a stream keep its progress below another folder, or URI, and go on from where it is."""

@@ -55,7 +55,9 @@ def _is_read_again(row: Any, rewinds: Sequence[tuple[int, int]]) -> bool:
 
 
 def _number(slice_id: str) -> int:
-    return int(slice_id.removeprefix("arrival-"))
+    """The number of an arrival; a slice of event time, of before the dataset was a stream, came before them all."""
+    told = slice_id.removeprefix("arrival-")
+    return int(told) if told.isdecimal() else 0
 
 
 def _counts(version: int, stretches: Sequence[tuple[float, float]]) -> bool:

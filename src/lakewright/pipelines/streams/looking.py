@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from lakewright.errors import LakewrightError
-from lakewright.model.streams import Progress
+from lakewright.model.streams import Generation, Progress
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.captures import capture_of, is_captured, look_at_capture
 from lakewright.pipelines.streams.joins import joined_lately, silent_side
 from lakewright.pipelines.streams.news import behind, kept_going_by
 from lakewright.pipelines.streams.skew import last_kept
+from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Workshop
 
 __all__ = ["StreamState", "states_of"]
@@ -39,6 +41,21 @@ class StreamState:
     """Bytes of the log that the database of its capture keeps for it, and cannot delete; None: unknown, or none."""
 
 
+def _lost(shop: Workshop, dataset: Dataset, generation: Generation) -> str:
+    """Which records the source has deleted before they were read, as far as the store knows; empty: none."""
+    if not dataset.is_source or generation.start is None or generation.progress is None:
+        return ""
+    source: Any = dataset.source
+    try:
+        lost = source.lost(source_context(shop, dataset), generation.start, generation.progress.offsets)
+    except LakewrightError as error:
+        return error.message
+    if not lost:
+        return ""
+    places = "; ".join(f"partition {p}, offsets {first} to {end - 1}" for p, (first, end) in sorted(lost.items()))
+    return f"its source has deleted records that it has not read, as far as is recorded ({places})."
+
+
 def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
     """Asks the store, and each source where it ends. Starts no stream."""
     found = []
@@ -54,6 +71,7 @@ def states_of(shop: Workshop, datasets: Iterable[Dataset]) -> list[StreamState]:
                 lag = behind(shop, dataset, generation)
             except LakewrightError as error:
                 problem = error.message
+            problem = problem or _lost(shop, dataset, generation)
             if generation.progress is not None:
                 problem = problem or silent_side(shop, dataset, generation.progress)
             if is_captured(dataset):

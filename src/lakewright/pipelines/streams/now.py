@@ -15,6 +15,7 @@ from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.states import SliceState
 from lakewright.pipelines.streams.drain import drain, go_on_with_drain
+from lakewright.pipelines.streams.gaps import go_on_past_gap
 from lakewright.pipelines.streams.harvest import harvest_stream
 from lakewright.pipelines.streams.joins import silent_side
 from lakewright.pipelines.streams.queries import Query
@@ -79,7 +80,7 @@ def total_of(receipts: Sequence[Receipt]) -> Receipt:
 def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
     """Settle what was left: receipts of earlier micro-batches, a rewind or a batch of buffered rows cut short.
 
-    Gives the generation that reads; the first one begins here.
+    Gives the generation that reads; the first one begins here, and one that goes on after records that are lost.
     """
     shop, name = current.shop, current.dataset.name
     receipts = harvest_stream(current)
@@ -90,6 +91,7 @@ def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
         # With its beginning the source notes what it is: a topic made anew under the same name is another one.
         start = source.beginning(source_context(shop, current.dataset)) if current.dataset.is_source else None
         generation = shop.store.streams.begin(name, start=start, run_id=shop.run.run_id, now=shop.now())
+    generation = go_on_past_gap(current, generation)
     if current.dataset.is_source and generation.start is not None:
         current.origin = source.origin(generation.start)
     go_on_with_drain(current, generation.number)

@@ -4,10 +4,11 @@ Guarantee:
     After a rewind and a run each record is there once, whenever either was killed. The generation and its beginning
     are recorded first; then what will be read again is deleted, in a commit that tells the generation; only then does
     the new checkpoint begin. What a paused process of the old generation still writes is skipped by Delta.
+    Rows that the source could not give again are never deleted unasked: where there are some, nothing is changed.
 Consequences:
     - Whole micro-batches are read again: a rewind goes back to the beginning of the one that holds the moment.
     - Rows must tell their place at the source; a stream that merges by key, or follows another dataset, is read again
-      from its beginning only. A merge deletes nothing.
+      from its beginning only. A merge guarded by position deletes nothing; any other one begins with an empty table.
     - Whoever reads the dataset slice by slice becomes stale twice: by the deletion and by what comes back.
 """
 
@@ -15,26 +16,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, InputError
 from lakewright.failpoints import failpoint
 from lakewright.lake.log import own_commits
 from lakewright.model.arrivals import Window
+from lakewright.model.identity import Identity
 from lakewright.model.slices import ARRIVAL_COLUMN, WHOLE, arrival_slice
-from lakewright.model.streams import FIRST_GENERATION
+from lakewright.model.streams import FIRST_GENERATION, Generation, LostRows
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.streams.harvest import harvest_stream
-from lakewright.pipelines.streams.skew import PART, buffer_of
+from lakewright.pipelines.streams.skew import PART, buffer_of, waiting_rows
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Attempt, Workshop
 
-__all__ = ["RewindSummary", "go_on_with_rewind", "rewind_stream", "was_restored"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["IfRowsLost", "RewindSummary", "fence", "fence_of", "go_on_with_rewind", "rewind_stream", "was_restored"]
+
+IfRowsLost = Literal["refuse", "keep", "delete"]
+"""What a rewind does with rows that the source could not give again."""
 
 _LAST_BATCH = 2**62
 """Higher than any batch: after this, Delta skips whatever the old generation still sends."""
 _RESTORED = -1
+_GIVEN_UP = "rows_lost"
+"""In a generation's start: that rows may be deleted which the source could not give again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +58,57 @@ class RewindSummary:
     start: Window | None
     deleted: int | None
     consumers: tuple[str, ...]
+    rows_lost: int = 0
+    """Rows that the source could not give again."""
+    lost: IfRowsLost = "refuse"
+    """What is done with these."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The first arrival that is read again, where it began, and how many rows the source could not give again."""
+
+    first: int | None
+    start: Window | None = None
+    rows_lost: int = 0
 
 
 def rewind_stream(
-    shop: Workshop, dataset: Dataset, *, to: datetime | None = None, dry_run: bool = False
+    shop: Workshop,
+    dataset: Dataset,
+    *,
+    to: datetime | None = None,
+    lost: IfRowsLost = "refuse",
+    dry_run: bool = False,
 ) -> RewindSummary:
     """Runs the job that deletes what will be read again; the next run, or continuous stream, reads it.
 
-    Without ``to`` the stream begins anew, where its source says.
+    Without ``to`` the stream begins anew, where its source says, or before that where it began. Where the source no
+    longer holds what would be deleted, nothing is changed, unless ``lost`` says what to do with these rows.
     """
+    if lost not in get_args(IfRowsLost):
+        raise ConfigurationError(
+            f"{dataset.name}: lost is one of {', '.join(map(repr, get_args(IfRowsLost)))}, not {lost!r}."
+        )
     last = shop.store.streams.current(dataset.name)
     following = FIRST_GENERATION if last is None else last.number + 1
     consumers = tuple(sorted(shop.graph.downstream(dataset.name)))
     _refuse_streams_below(shop, dataset, consumers)
-    first, start = _beginning(shop, dataset, to)
+    plan = _plan(shop, dataset, to, lost)
     if dry_run:
-        return RewindSummary(dataset.name, following, first, start, None, consumers)
+        return RewindSummary(dataset.name, following, plan.first, plan.start, None, consumers, plan.rows_lost, lost)
     when = "the beginning" if to is None else f"{to:%Y-%m-%d %H:%M:%S} UTC"
     with shop.attempt(dataset, WHOLE, attempt=1, reason=f"rewind to {when}", whole=True) as current:
         harvest_stream(current)
         # Asked again under the lease: meanwhile the stream may have read on.
-        first, start = _beginning(shop, dataset, to)
-        shop.store.streams.begin(dataset.name, start=start, first=first, run_id=shop.run.run_id, now=shop.now())
+        plan = _plan(shop, dataset, to, lost)
+        shop.store.streams.begin(
+            dataset.name, start=plan.start, first=plan.first, run_id=shop.run.run_id, now=shop.now()
+        )
         failpoint("generation_recorded")
         deleted = go_on_with_rewind(current)
         current.finish(())
-    return RewindSummary(dataset.name, following, first, start, deleted, consumers)
+    return RewindSummary(dataset.name, following, plan.first, plan.start, deleted, consumers, plan.rows_lost, lost)
 
 
 def go_on_with_rewind(current: Attempt) -> int | None:
@@ -87,17 +122,20 @@ def go_on_with_rewind(current: Attempt) -> int | None:
         return None
     told = _last_told(shop, dataset)
     if told == _RESTORED:
-        _fence(current, generation.number)
+        fence(current, generation.number)
         source: Any = dataset.source
         rows = shop.lake.read(dataset.name, system_columns=True)
         _refuse_another_source(shop, dataset)
-        start = source.position_after(source_context(shop, dataset), rows)
+        start = source.position_after(source_context(shop, dataset), rows, generation.start)
         shop.store.streams.begin(dataset.name, start=start, run_id=shop.run.run_id, now=shop.now())
         return None
     if generation.first is None or told >= generation.number:
         return None
-    _fence(current, generation.number - 1)
+    # A rewind that died before it had fenced may have been followed by another one.
+    for number in range(max(told, FIRST_GENERATION), generation.number):
+        fence(current, number)
     failpoint("fenced")
+    _refuse_what_went_since(shop, dataset, generation)
     # Named after the first arrival that goes: this, and every later one, counts no longer.
     identity = replace(
         current.identity(rewind=generation.number, start=None if generation.start is None else dict(generation.start)),
@@ -105,8 +143,9 @@ def go_on_with_rewind(current: Attempt) -> int | None:
         part="rewind",
         slice_id=arrival_slice(generation.first).id,
     )
-    # Sessions are built anew as a whole: another order of arrival may give others, with other ids.
-    again = "true" if dataset.sessions is not None else f"{ARRIVAL_COLUMN} >= {generation.first}"
+    # Sessions are built anew as a whole: another order of arrival may give others, with other ids. A table that is
+    # merged into does not tell when its rows came.
+    again = "true" if dataset.writer is not None else f"{ARRIVAL_COLUMN} >= {generation.first}"
     commit = shop.lake.open(dataset.name, identity).delete(again)
     failpoint("rewound")
     harvest_stream(current)
@@ -131,9 +170,25 @@ def _last_told(shop: Workshop, dataset: Dataset) -> int:
     return 0
 
 
-def _fence(current: Attempt, generation: int) -> None:
+def fence_of(shop: Workshop, dataset: Dataset, generation: int) -> Identity | None:
+    """The commit by which Delta skips whatever a generation still writes, so that another one has to go on."""
+    if not shop.lake.log(dataset.name).exists():
+        return None
+    for _, identity in own_commits(shop.lake.log(dataset.name)):
+        if identity.kind == "fence":
+            if identity.slice_id == f"generation-{generation}":
+                return identity
+        elif isinstance(identity.details.get("rewind", identity.details.get("generation")), int):
+            return None
+    return None
+
+
+def fence(current: Attempt, generation: int, **told: object) -> None:
+    """Commit that Delta skips whatever a generation still writes, into its buffer too."""
     identity = replace(
-        current.identity(generation=generation, batch=_LAST_BATCH), kind="fence", slice_id=f"generation-{generation}"
+        current.identity(generation=generation, batch=_LAST_BATCH, **told),
+        kind="fence",
+        slice_id=f"generation-{generation}",
     )
     commit = current.shop.lake.open(current.dataset.name, identity).touch()
     if commit is not None:
@@ -143,31 +198,117 @@ def _fence(current: Attempt, generation: int) -> None:
         buffer.touch()
 
 
-def _beginning(shop: Workshop, dataset: Dataset, to: datetime | None) -> tuple[int | None, Window | None]:
-    """The first arrival that is read again, and where it began; a stream that merges deletes nothing."""
+def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLost) -> _Plan:
+    """What is read again, and from where; refused where that would delete rows for good, unasked."""
+    if not dataset.is_source:
+        if to is not None:
+            raise ConfigurationError(
+                f"{dataset.name} follows another dataset, whose rows do not tell when they came. Nothing was changed.",
+                hint=f"Rewind it as a whole: `lakewright stream rewind {dataset.name} --all`.",
+            )
+        _refuse_missing_input(shop, dataset)
+        guarded = dataset.writer is not None and getattr(dataset.writer, "by_position", False)
+        return _Plan(None if guarded else 0)
     source: Any = dataset.source
+    context = source_context(shop, dataset)
+    known = shop.store.streams.current(dataset.name)
+    begun = None if known is None else known.start
+    rows = _rows(shop, dataset)
     if to is None:
         # Read as a whole it may be another topic than before, which is noted here, as at a first beginning.
-        start = source.beginning(source_context(shop, dataset)) if dataset.is_source else None
-        return (0 if dataset.appends or dataset.sessions is not None else None), start
-    if not dataset.is_source:
-        raise ConfigurationError(
-            f"{dataset.name} follows another dataset, whose rows do not tell when they came. Nothing was changed.",
-            hint=f"Rewind it as a whole: `lakewright stream rewind {dataset.name} --all`.",
+        first, start = 0, source.beginning_again(context, rows, begun)
+    else:
+        _refuse_another_source(shop, dataset)
+        found = None if rows is None else source.first_batch_since(context, rows, to, begun)
+        if found is None:
+            raise ConfigurationError(
+                f"{dataset.name} has read nothing since {to:%Y-%m-%d %H:%M:%S} UTC, so there is nothing to read again. "
+                "Nothing was changed."
+            )
+        first, start = found
+    if lost != "delete" and known is not None:
+        _refuse_lost_buffer(shop, dataset, known)
+    gone = None if rows is None else source.lost_rows(context, rows.where(f"{ARRIVAL_COLUMN} >= {first}"), begun)
+    if rows is None or gone is None:
+        return _Plan(first, start)
+    if lost == "delete":
+        return _Plan(first, {**start, _GIVEN_UP: lost}, gone.rows)
+    held = None if gone.until is None else source.batch_after(context, rows, gone.until, begun)
+    if lost == "refuse" or held is None:
+        moment = None if held is None else source.moment_of(context, rows, *held)
+        raise _would_lose(dataset, gone, lost, held is not None, moment)
+    return _Plan(held[0], held[1], gone.rows)
+
+
+def _rows(shop: Workshop, dataset: Dataset) -> DataFrame | None:
+    return shop.lake.read(dataset.name, system_columns=True) if shop.lake.log(dataset.name).exists() else None
+
+
+def _refuse_lost_buffer(shop: Workshop, dataset: Dataset, known: Generation) -> None:
+    """A new generation begins with an empty skew buffer, and reads again what waited there: if it still can."""
+    source: Any = dataset.source
+    waiting = waiting_rows(shop.lake, dataset.name, known.number)
+    gone = None if waiting is None else source.lost_rows(source_context(shop, dataset), waiting, known.start)
+    if gone is not None:
+        raise InputError(
+            f"{dataset.name}: rows wait in its skew buffer that a rewind would have to read again, but {gone.why}. "
+            "Nothing was changed.",
+            hint=f"Run it first, which delivers them: `lakewright run --select {dataset.name}`.",
         )
-    _refuse_another_source(shop, dataset)
-    context = source_context(shop, dataset)
-    found = None
-    if shop.lake.log(dataset.name).exists():
-        rows = shop.lake.read(dataset.name, system_columns=True)
-        found = source.first_batch_since(context, rows, to)
-    if found is None:
-        raise ConfigurationError(
-            f"{dataset.name} has read nothing since {to:%Y-%m-%d %H:%M:%S} UTC, so there is nothing to read again. "
-            "Nothing was changed."
+
+
+def _would_lose(
+    dataset: Dataset,
+    gone: LostRows,
+    lost: IfRowsLost,
+    goes_back: bool,
+    moment: datetime | None,
+) -> InputError:
+    """What cannot be read again, and how to go back as far as the source still goes."""
+    name = dataset.name
+    cures = []
+    if goes_back:
+        if moment is not None:
+            cures.append(f"Go back as far as it goes: `lakewright stream rewind {name} --to {_exact(moment)}`.")
+        cures.append("`--lost keep` keeps these rows, and reads every micro-batch again that is still held as a whole.")
+    elif gone.until is None:
+        cures.append("Declare the source under a new name to keep them, and to take the new topic from its beginning.")
+    elif lost == "keep":
+        cures.append("No micro-batch is held as a whole, so nothing can be read again without losing rows.")
+    cures.append(f"`--lost delete` deletes them for good: {gone.rows:,} rows.")
+    return InputError(
+        f"{name}: what a rewind deletes is read again, but {gone.why}. Nothing was changed.", hint=" ".join(cures)
+    )
+
+
+def _exact(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+
+def _refuse_what_went_since(shop: Workshop, dataset: Dataset, generation: Generation) -> None:
+    """A rewind that goes on after a kill may find that the source has deleted more: asked directly before ours."""
+    if not dataset.is_source or generation.start is None or _GIVEN_UP in generation.start:
+        return
+    source: Any = dataset.source
+    rows = shop.lake.read(dataset.name, system_columns=True).where(f"{ARRIVAL_COLUMN} >= {generation.first}")
+    gone = source.lost_rows(source_context(shop, dataset), rows, generation.start)
+    if gone is not None:
+        raise InputError(
+            f"{dataset.name}: its rewind was cut short, and what it would delete cannot be read again any more: "
+            f"{gone.why}. Nothing was deleted.",
+            hint=f"Rewind it again: `lakewright stream rewind {dataset.name} --all --lost keep` keeps what is gone at "
+            "the source, `--lost delete` deletes it for good.",
         )
-    first, start = found
-    return int(first), start
+
+
+def _refuse_missing_input(shop: Workshop, dataset: Dataset) -> None:
+    given = shop.graph.streamed_input(dataset)
+    missing = [name for name in given.datasets if not shop.lake.log(name).exists()] if given is not None else []
+    if missing and shop.lake.log(dataset.name).exists():
+        raise InputError(
+            f"{dataset.name}: {missing[0]}, which it would be read again from, has no table. Nothing was changed.",
+            hint=f"Make it first: `lakewright run --select +{missing[0]}`.",
+        )
 
 
 def _refuse_another_source(shop: Workshop, dataset: Dataset) -> None:

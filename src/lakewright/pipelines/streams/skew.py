@@ -24,6 +24,7 @@ from lakewright.failpoints import failpoint
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
 from lakewright.lake.log import own_commits
 from lakewright.lake.schemas import fit_to_table
+from lakewright.model.slices import ARRIVAL_COLUMN
 from lakewright.model.streams import batch_number
 from lakewright.patterns.storage.skew_buffer import SkewBuffer, split_by_quota
 from lakewright.pipelines.definitions import Dataset
@@ -43,6 +44,7 @@ __all__ = [
     "last_kept",
     "newer_at_work",
     "standing_of",
+    "waiting_rows",
     "within_quota",
 ]
 
@@ -130,6 +132,16 @@ def last_delivered(lake: Lake, name: str, generation: int) -> int | None:
             return None
         return int(str(identity.details["batch"]))
     return None
+
+
+def waiting_rows(lake: Lake, name: str, generation: int) -> DataFrame | None:
+    """What waits in a stream's buffer, each row under the arrival that first read it; None: nothing."""
+    kept = last_kept(lake, name, generation)
+    if kept is None or not kept.rows:
+        return None
+    stored = lake.read(buffer_of(name), system_columns=True)
+    waiting = stored.where(f"{_STATE} = {batch_number(generation, kept.place)}")
+    return waiting.withColumnRenamed(_FIRST, ARRIVAL_COLUMN)
 
 
 def is_delivered(lake: Lake, name: str, generation: int, place: int) -> bool:

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import shorten
+from typing import Any
 
 from lakewright.errors import LakewrightError, LeaseHeldError, StepFailed
 from lakewright.lake.delta_errors import explain_lost_java, first_words, is_transient
@@ -102,7 +103,12 @@ class WatchedStream:
         given = self._shop.graph.streamed_input(dataset)
         if given is not None and not all(self._shop.lake.log(name).exists() for name in given.datasets):
             return  # the stream above it has not written yet: look again at the next tick
+        before = self._shop.store.streams.current(dataset.name)
         _, generation = prepare(self._current)
+        if before is not None and generation.number > before.number and (generation.start or {}).get("lost"):
+            source: Any = dataset.source
+            lost = source.lost_words(generation.start)
+            self._tell(Note(f"{dataset.name}: it goes on after records that are lost: {lost}.", "warning"))
         self._query = Query(self._current, generation, every=dataset.every)
         self._quiet_since = time.monotonic()
         self._tell(Note(f"{dataset.name}: the stream is running."))
@@ -186,7 +192,8 @@ class WatchedStream:
                 return self._still_ours()
             except LakewrightError as lost:
                 return is_transient(lost)
-        return is_transient(error)
+        goes_on = getattr(self._current.dataset.source, "goes_on_after", None)
+        return is_transient(error) or (goes_on is not None and bool(goes_on(error)))
 
     def _still_ours(self) -> bool:
         """Whether nobody has taken the lease over, run out or not."""
