@@ -285,7 +285,8 @@ def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(proj
     # Without the store the logs tell the same, and nothing is read twice.
     shop.rebuild_store()
     assert shop.store.streams.current("raw").number == new.number
-    assert shop.store.streams.current("raw").start == {**new.start, "partitions": {}}
+    origin = {name: new.start[name] for name in ("topic", "topic_id")}
+    assert shop.store.streams.current("raw").start == {**origin, "partitions": {}}
     ok(shop.run(at="2026-01-03"))
     assert ids(shop) == ["v1", "v2", "v3", "v4"]
     # Rolled back to its first version, the stream reads on from there.

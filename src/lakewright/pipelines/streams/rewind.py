@@ -232,6 +232,8 @@ def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLos
     if rows is None or gone is None:
         return _Plan(first, start)
     if lost == "delete":
+        # It begins at what is held: the rest is given up on purpose.
+        start = source.past_lost(context, None, start, None)
         return _Plan(first, {**start, _GIVEN_UP: lost}, gone.rows)
     held = None if gone.until is None else source.batch_after(context, rows, gone.until, begun)
     if lost == "refuse" or held is None:
