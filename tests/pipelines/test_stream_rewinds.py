@@ -14,6 +14,8 @@ from tests.pipelines.streaming import delete_before, make_anew, send, send_at, v
 from tests.pipelines.test_streams import ids
 
 START = datetime(2026, 1, 5, 7, tzinfo=UTC)
+FOR_EVER = {"retention.ms": "-1"}
+"""The broker itself deletes messages whose time is long ago, at a moment of its own."""
 
 
 def hours(number: float) -> datetime:
@@ -37,7 +39,7 @@ def latest_project(kafka, topic):
 def test_a_rewind_that_could_not_read_again_what_it_deletes_is_refused_with_what_is_gone_and_how_to_go_on(
     project, kafka
 ):
-    topic = kafka.topic(partitions=2)
+    topic = kafka.topic(partitions=2, settings=FOR_EVER)
     shop = project(visits_project(kafka, topic))
     send_at(kafka, topic, hours(-1), [visit(90)], partition=1)
     for hour in range(3):
@@ -135,7 +137,7 @@ def test_a_stream_that_began_at_the_end_of_its_topic_begins_there_again_and_not_
 
 
 def test_a_partition_of_which_nothing_was_read_yet_is_not_left_out_by_a_rewind_to_a_time(project, kafka):
-    topic = kafka.topic(partitions=2)
+    topic = kafka.topic(partitions=2, settings=FOR_EVER)
     shop = project(visits_project(kafka, topic))
     send_at(kafka, topic, hours(0), [visit(1)])
     ok(shop.run(["raw"], at="2026-01-06"))

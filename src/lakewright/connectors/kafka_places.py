@@ -157,7 +157,12 @@ class TopicPlaces:
         asked = before or {p: (at, at + 1) for p, at in places.items() if at < state.high[p]}
         messages = read_ranges(rows.sparkSession, self.topic, asked, self._spark_options(ctx))
         millis = F.unix_millis("timestamp")
-        found = messages.agg(F.max(millis) + 1 if before else F.min(millis)).first()
+        try:
+            found = messages.agg(F.max(millis) + 1 if before else F.min(millis)).first()
+        except Exception as error:
+            if says_lost(error):
+                return None  # deleted just now: a time that is told would not hold
+            raise
         if found is None or found[0] is None:
             return None
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(found[0]))
