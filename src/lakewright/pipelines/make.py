@@ -28,16 +28,16 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.envelopes import envelope_outputs, enveloped
 from lakewright.pipelines.events import time_within
 from lakewright.pipelines.fan_in_options import fan_in_outputs
-from lakewright.pipelines.filtering import count_filters, filter_warnings
+from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.inputs import InputFrame, open_input
-from lakewright.pipelines.lateness import late_warnings, with_lateness
-from lakewright.pipelines.letter_policies import key_warnings, letter_warnings
+from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.marking import change_notices, partial_findings
 from lakewright.pipelines.other_sides import set_others_aside
 from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.partial import measured, partial_frames, stays_private
 from lakewright.pipelines.properties import properties_of
+from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_copy
 from lakewright.pipelines.restoring import goes_back, record_restore_outside, restore_before
@@ -77,9 +77,7 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         receipt = receipt_of(dataset.name, commit, counters=counters)
         receipts.append(complete_receipt(receipt, dataset, state.slice, shop))
         notices = change_notices(shop, dataset, receipts[-1], state.reason)
-        notices += filter_warnings(shop.store, dataset, receipts[-1]) + late_warnings(dataset, receipts[-1])
-        notices += letter_warnings(dataset, receipts[-1]) + key_warnings(shop, dataset, receipts[-1])
-        notices += partial_findings(shop, dataset, receipts[-1])
+        notices += warnings_of(shop, dataset, receipts[-1]) + partial_findings(shop, dataset, receipts[-1])
         return current.finish(tuple(receipts), notices=notices)
 
 

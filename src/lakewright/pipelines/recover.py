@@ -18,11 +18,10 @@ from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of
 from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
-from lakewright.pipelines.lateness import late_warnings, with_lateness
-from lakewright.pipelines.letter_policies import key_warnings, letter_warnings
+from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.marking import change_notices, partial_findings, set_flag
+from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.settle import (
     complete_receipt,
     counters_of_arrival,
@@ -90,10 +89,7 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
         return _settle_stream(shop, dataset, step)
     private, public = _found(shop, dataset, step)
     notices = [one for receipt in public for one in change_notices(shop, dataset, receipt, step.reason)]
-    notices += [one for receipt in public for one in filter_warnings(shop.store, dataset, receipt)]
-    notices += [one for receipt in public for one in letter_warnings(dataset, receipt)]
-    notices += [one for receipt in public for one in key_warnings(shop, dataset, receipt)]
-    notices += [one for receipt in public for one in late_warnings(dataset, receipt)]
+    notices += [one for receipt in public for one in warnings_of(shop, dataset, receipt)]
     notices += [one for receipt in public or private for one in partial_findings(shop, dataset, receipt)]
     with shop.store.transaction() as conn:
         shop.store.receipts.add([*private, *public], conn=conn)

@@ -15,10 +15,9 @@ from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.model.streams import Dropped
-from lakewright.pipelines.filtering import filter_warnings
 from lakewright.pipelines.harvest import receipt_of, unaccounted
-from lakewright.pipelines.lateness import late_warnings, with_lateness
-from lakewright.pipelines.letter_policies import key_warnings, letter_warnings
+from lakewright.pipelines.lateness import with_lateness
+from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
 from lakewright.pipelines.streams.joins import with_pairs
 from lakewright.pipelines.workshop import Attempt
@@ -56,9 +55,7 @@ def harvest_stream(
             _withdraw_letters(current, identity)
         failpoint("before_receipt")
         shop.store.receipts.add([receipt])
-        warnings = filter_warnings(shop.store, current.dataset, receipt) + letter_warnings(current.dataset, receipt)
-        warnings += key_warnings(shop, current.dataset, receipt)
-        warnings += late_warnings(current.dataset, receipt)
+        warnings = warnings_of(shop, current.dataset, receipt)
         shop.store.findings.add(warnings, run_id=shop.run.run_id, now=shop.now())
         found.append(receipt)
     return found
