@@ -28,7 +28,7 @@ from lakewright.store import ELSEWHERE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["InputFrame", "event_time_of", "judged_input", "open_input", "stream_context"]
+__all__ = ["InputFrame", "event_time_of", "judged_input", "open_input", "rows_for_limits", "stream_context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,12 @@ def judged_input(
     visible = kept.drop(*system_columns(columns))
     cut_alike = isinstance(reference, SameSlice)
     return InputFrame(given, visible, frame, tuple(sides), drops, rows, late, cut_alike, tuple(tallies))
+
+
+def rows_for_limits(given: Input, rows: DataFrame) -> int | None:
+    """Runs a job that counts the rows of a micro-batch where a limit is a share of them; None where none is."""
+    limited = (guard for guard in given.guards if not isinstance(guard, LatenessGuard))
+    return rows.count() if any(getattr(guard, "stop_above", None) is not None for guard in limited) else None
 
 
 def stream_context(shop: Workshop, dataset: Dataset, given: Input, columns: Sequence[str]) -> GuardContext:

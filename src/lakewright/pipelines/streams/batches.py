@@ -20,13 +20,12 @@ from lakewright.failpoints import failpoint
 from lakewright.lake.schemas import fit_to_table
 from lakewright.model.columns import DAY_COLUMN
 from lakewright.model.identity import Identity
-from lakewright.model.protocols import LatenessGuard
 from lakewright.model.references import SameSlice
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, arrival_slice
 from lakewright.model.streams import batch_number
 from lakewright.pipelines.events import with_event_cell
 from lakewright.pipelines.filtering import count_filters
-from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
+from lakewright.pipelines.inputs import InputFrame, judged_input, open_input, rows_for_limits
 from lakewright.pipelines.make import call_step, check_result, publish_once, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.changes import apply_to_images, new_images
@@ -156,10 +155,7 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
 def _streamed(attempt: BatchAttempt, rows: DataFrame) -> InputFrame:
     given = attempt.shop.graph.streamed_input(attempt.dataset)
     assert given is not None
-    # A share needs to know of how many: the micro-batch is counted, and only where a limit asks for it.
-    limited = (guard for guard in given.guards if not isinstance(guard, LatenessGuard))
-    counts = any(getattr(guard, "stop_above", None) is not None for guard in limited)
-    number = rows.count() if counts else None
+    number = rows_for_limits(given, rows)
     return judged_input(attempt, given, SameSlice(), rows, rows.columns, number, None, streamed=True)
 
 

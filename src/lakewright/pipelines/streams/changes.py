@@ -19,7 +19,7 @@ from lakewright.patterns.idempotency.merger import keep_last_change, merge_claus
 from lakewright.patterns.idempotency.refusals import refuse_null_keys
 from lakewright.pipelines.definitions import Input
 from lakewright.pipelines.filtering import count_filters
-from lakewright.pipelines.inputs import InputFrame, judged_input, open_input
+from lakewright.pipelines.inputs import InputFrame, judged_input, open_input, rows_for_limits
 from lakewright.pipelines.make import call_step, check_result, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.workshop import Attempt
@@ -47,12 +47,13 @@ def apply_to_images(attempt: Attempt, streamed: Input, rows: DataFrame) -> None:
     writer: Any = dataset.writer
     others = {one.parameter: open_input(attempt, one) for one in dataset.inputs if one is not streamed}
 
-    def inputs(images: DataFrame) -> list[InputFrame]:
+    def inputs(images: DataFrame, number: int | None = None) -> list[InputFrame]:
         plain = images.drop(*_FEED)
-        judged = judged_input(attempt, streamed, SameSlice(), plain, plain.columns, None, None)
+        judged = judged_input(attempt, streamed, SameSlice(), plain, plain.columns, number, None)
         return [others.get(one.parameter, judged) for one in dataset.inputs]
 
-    news = inputs(rows.where(_NEW))
+    new = rows.where(_NEW)
+    news = inputs(new, rows_for_limits(streamed, new))
     set_aside(attempt, news)
     count_filters(attempt, news)
     versions = sorted(row[0] for row in rows.select("_commit_version").distinct().collect())
