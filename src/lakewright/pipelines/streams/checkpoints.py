@@ -11,12 +11,12 @@ from __future__ import annotations
 from lakewright.errors import InputError
 from lakewright.model.streams import Generation
 from lakewright.patterns.error_management.checkpoint_errors import explain_checkpoint_error, is_about_state
-from lakewright.patterns.error_management.checkpointer import read_checkpoint
+from lakewright.patterns.error_management.checkpoint_files import CheckpointState, read_checkpoint
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.skew import Standing, last_delivered
 from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["explain_state_error", "refuse_lost_checkpoint"]
+__all__ = ["checkpoint_state", "explain_state_error", "refuse_lost_checkpoint"]
 
 
 def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, standing: Standing) -> None:
@@ -28,13 +28,7 @@ def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, s
     if reached is None:
         return
     name, dataset = generation.dataset, shop.graph[generation.dataset]
-    try:
-        state = read_checkpoint(shop.lake.session(), place)
-    except InputError as error:
-        message = error.message.removeprefix("Checkpointer: ")
-        raise InputError(
-            f"{name}: {message}", hint=f"Bring the file back from a copy. {_how_to_go_on(dataset)}"
-        ) from None
+    state = checkpoint_state(shop, dataset, place)
     # Spark notes what a micro-batch reads before it begins: one that was committed is always noted.
     known = -1 if state is None else state.batch
     if known >= reached:
@@ -47,6 +41,17 @@ def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, s
         hint=f"Put the folder back as it was, and a file {generation.number}.moved that lay beside it in the lake. "
         + _how_to_go_on(dataset),
     )
+
+
+def checkpoint_state(shop: Workshop, dataset: Dataset, place: str) -> CheckpointState | None:
+    """How far a checkpoint says that its stream is; refused where one of its newest files cannot be read."""
+    try:
+        return read_checkpoint(shop.lake.session(), place)
+    except InputError as error:
+        message = error.message.removeprefix("Checkpointer: ")
+        raise InputError(
+            f"{dataset.name}: {message}", hint=f"Bring the file back from a copy. {_how_to_go_on(dataset)}"
+        ) from None
 
 
 def explain_state_error(error: BaseException, dataset: Dataset, place: str) -> Exception | None:

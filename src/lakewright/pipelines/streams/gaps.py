@@ -18,7 +18,7 @@ from lakewright.errors import InputError
 from lakewright.failpoints import failpoint
 from lakewright.model.findings import Finding
 from lakewright.model.streams import Generation
-from lakewright.patterns.error_management.checkpoint_files import read_checkpoint
+from lakewright.pipelines.streams.checkpoints import checkpoint_state
 from lakewright.pipelines.streams.drain import drain, go_on_with_drain
 from lakewright.pipelines.streams.harvest import harvest_stream
 from lakewright.pipelines.streams.moving import checkpoint_in_force
@@ -91,7 +91,7 @@ def _reached(current: Attempt, generation: Generation, recorded: str | None) -> 
     A micro-batch that is committed, and not noted as done, would be repeated: of records that may be gone.
     """
     lake, name = current.shop.lake, current.dataset.name
-    state = read_checkpoint(lake.session(), checkpoint_in_force(lake, name, generation.number))
+    state = checkpoint_state(current.shop, current.dataset, checkpoint_in_force(lake, name, generation.number))
     if state is None or not state.offsets or not state.offsets[0]:
         return recorded, True
     noted = json.dumps(state.offsets[0])
