@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from lakewright.cli.plan_tree import state_lines
+from rich.console import Console
+
+from lakewright.cli.plan_tree import plan_tree, state_lines
 from lakewright.model.slices import event_slice
 from lakewright.pipelines.decide import DatasetPlan, SliceState
 from lakewright.pipelines.definitions import Slicing
+from lakewright.pipelines.planning import Plan
 
 from .conftest import Lakewright
 
@@ -17,11 +22,56 @@ def test_the_tree_has_sources_at_its_root_and_every_dataset_once(lakewright: Lak
     result = lakewright("plan")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert "├── raw_orders  bronze, by arrival, JsonFiles landing/orders" in lines
+    assert "├── raw_orders  bronze, by arrival, JsonFiles landing/orders (backfill: take again)" in lines
     assert "│   └── orders  silver, by event day, DataOverwrite (backfill: overwrite)  (also reads users)" in lines
     assert "    └── users  silver, by arrival, Merger by user (backfill: merge)" in lines
     assert sum("  silver, " in line or "  gold, " in line or "  bronze, " in line for line in lines) == 5
     assert any("new: 1 new file" in line for line in lines)
+
+
+EVERY_EFFECT = """
+    from lakewright import (CsvFiles, FileProxy, JsonFiles, KafkaMessages, KafkaTopic, Merger, PassthroughReplicator,
+                            Pipeline, PostgresProxy, PostgresTable, StatefulMerger, Whole)
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="id string, at timestamp")
+    shop.source("visits", KafkaTopic("broker", "visits"), schema="id string, at timestamp", event_time="at",
+                mode="stream")
+    shop.replicate("files", CsvFiles("provider"), PassthroughReplicator(), to="copies/files")
+
+    for name, how in {
+        "restored": {"writer": StatefulMerger(keys=["id"])},
+        "shown": {"into": PostgresProxy("db", "shown"), "inputs": {"orders": Whole()}},
+        "exported": {"into": FileProxy("exports"), "inputs": {"orders": Whole()}},
+        "alerts": {"into": KafkaMessages("broker", "alerts", key="id")},
+        "kept": {"writer": Merger(keys=["id", "at"]), "into": PostgresTable("db", "kept")},
+    }.items():
+        shop.sql(name, "SELECT * FROM orders", layer="silver", **how)
+
+    shop.add(lambda visits: visits, name="seen", mode="stream", event_time="at")
+    shop.add(lambda visits: visits, name="latest", mode="stream", writer=Merger(keys=["id"]))
+"""
+SHOWN = """
+    orders  bronze, by arrival, JsonFiles landing/orders (backfill: take again)
+    visits  bronze, by arrival, KafkaTopic (backfill: rewind)
+    files  gold, by arrival, CsvFiles provider into FolderCopy (backfill: take again)
+    restored  silver, by arrival, StatefulMerger by id (backfill: restore)
+    shown  silver, whole, DataOverwrite into PostgresProxy (backfill: new version)
+    exported  silver, whole, DataOverwrite into FileProxy (backfill: new version)
+    alerts  silver, by arrival, DataOverwrite into KafkaMessages (backfill: send again)
+    kept  silver, by arrival, Merger by id, at into PostgresTable (backfill: merge)
+    seen  silver, by arrival, adds micro-batches (backfill: rewind)
+    latest  silver, by arrival, Merger by id (backfill: rewind)
+"""
+
+
+def test_the_tree_tells_where_each_dataset_goes_and_what_a_backfill_does_to_it(project: Any):
+    graph = project({"pipelines/shop.py": EVERY_EFFECT}).graph
+    plans = tuple(DatasetPlan(graph[name], graph.slicing[name], (), 0) for name in graph.order)
+    screen = Console(width=200, file=io.StringIO())
+    screen.print(plan_tree(Plan(plans, datetime(2026, 1, 2, tzinfo=UTC)), graph))
+    shown = {line.strip("│├└─ ") for line in screen.file.getvalue().splitlines()}
+    assert {line.strip() for line in SHOWN.strip().splitlines()} <= shown
 
 
 def test_the_plan_ends_with_the_command_to_run(lakewright: Lakewright, shop: Path):

@@ -103,12 +103,16 @@ def _cut(slicing: Slicing) -> str:
 
 
 def _how(dataset: Dataset) -> str:
-    """The source or the writer, in a few words."""
+    """The source or the writer, where it goes if that is not the lake, and what a backfill does, in a few words."""
+    into = "" if dataset.into is None else f" into {type(dataset.into).__name__}"
+    return f"{_source_or_writer(dataset)}{into} (backfill: {effect_of(dataset)})"
+
+
+def _source_or_writer(dataset: Dataset) -> str:
     if dataset.source is not None:
         where = getattr(dataset.source, "path", "")
         return f"{type(dataset.source).__name__} {where}".rstrip()
     if dataset.writer is None:
         return "adds micro-batches"
     keys = getattr(dataset.writer, "keys", ())
-    by = f" by {', '.join(keys)}" if keys else ""
-    return f"{type(dataset.writer).__name__}{by} (backfill: {effect_of(dataset)})"
+    return type(dataset.writer).__name__ + (f" by {', '.join(keys)}" if keys else "")
