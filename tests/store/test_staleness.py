@@ -130,6 +130,13 @@ def test_cells_tell_their_last_version_and_their_rows(store: Store) -> None:
 def test_rows_are_counted_by_cells_and_versions(store: Store) -> None:
     store.receipts.add([raw(1, d5=10, d6=5), raw(2, d5=1), raw(3, d7=None)])
     store.receipts.add([commit("raw", "arrival-4", 4, {None: Change(2, 0)})])
+    # A log that was cut off, and read anew: how many rows there were at its beginning, nobody knows.
+    assert not store.receipts.is_whole("raw")
+    assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4) is None
+    assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4, after=1) == 1
+    assert store.receipts.rows_total("raw", upto=2) is None
+    store.receipts.add([raw(0)])
+    assert store.receipts.is_whole("raw")
     assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4) == 16
     assert store.receipts.rows_between("raw", MONDAY, TUESDAY, upto=1) == 10
     assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4, after=1) == 1
