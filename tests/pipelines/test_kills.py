@@ -29,7 +29,8 @@ PIPELINE = """
         event_time="at",
         marker=ReadinessMarker(flag_file="COMPLETED"),
         outputs={"big_orders": PrivateOutput(writer=DataOverwrite())},
-        guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}, warn_above_rows=0),
+        guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}, warn_above_rows=0,
+                                         warn_per_key=("customer", 1)),
                               WindowedDeduplicator(keys=["order_id"])]},
     )
     def clean(orders):
@@ -156,6 +157,7 @@ def test_each_run_mends_what_the_kill_before_it_left_and_the_last_one_everything
     # What people are told of a step does not depend on whether it lived to say it: this one died after its commit.
     told = [one.message for one in shop.store.findings.latest("clean") if one.slice_id == "2026-01-01"]
     assert [words.partition(" (")[0] for words in told].count("1 of 4 rows") == 1, told
+    assert sum(words.endswith("have the same customer: 1 (1).") for words in told) == 1, told
     mended(shop, undisturbed)
 
 
