@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakewright.failpoints import FailpointReached, arm
@@ -75,3 +77,41 @@ def test_a_rollback_survives_a_rebuild(shop, project):
     assert not [s for s in rebuilt.plan(at="2026-01-03")["clean"].states if s.make]
     ok(rebuilt.run(at="2026-01-03"))
     assert rows_of(rebuilt, "clean") == before
+
+
+def test_files_are_known_for_longer_than_the_log_of_their_table_tells_of_them(shop, project):
+    land(shop.folder, "d3.json", [order("d", "2026-01-02T12:00:00Z", 2)])
+    ok(shop.run(at="2026-01-03"))
+    land(shop.folder, "d2.json", [order("c", "2026-01-02T10:00:00Z", 7)])  # replaces what came under this name
+    ok(shop.run(at="2026-01-03"))
+    land(shop.folder, "d4.json", [order("e", "2026-01-01T12:00:00Z", 3)])
+    log = cut_before(shop, "orders", arrival=4)
+    before = {name: rows_of(shop, name, *by) for name, by in (("orders", ["order_id"]), ("daily", []))}
+
+    rebuilt = forget_store(shop, project)
+    summary = rebuilt.rebuild_store()
+    assert min(int(file.stem) for file in log.glob("*.json")) > 0
+    assert summary.arrivals == 4
+    assert not any("would be taken again" in text for text in summary.unknown)
+    assert not ok(rebuilt.run(["orders"], at="2026-01-03")).outcomes, "no file is taken a second time"
+    assert {name: rows_of(rebuilt, name, *by) for name, by in (("orders", ["order_id"]), ("daily", []))} == before
+
+    # Of a lake whose windows are lost as well people are told.
+    windows = rebuilt.lake.local / "_lakewright" / "windows" / "orders"
+    for file in windows.glob("*.json"):
+        file.unlink()
+    told = forget_store(rebuilt, project).rebuild_store().unknown
+    assert any(text.startswith("orders: which files 3 of its earlier arrivals held") for text in told)
+
+
+def cut_before(shop, name: str, *, arrival: int):
+    """Take the next arrival behind a checkpoint, and the log before it away, as its retention would do."""
+    spark, log = shop.lake.session(), Path(shop.lake.resolve(name)) / "_delta_log"
+    spark.sql(f"ALTER TABLE delta.`{shop.lake.resolve(name)}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    ok(shop.run(at="2026-01-03"))
+    assert shop.store.receipts.live(name, f"arrival-{arrival}") is not None
+    last = shop.lake.log(name).latest()
+    assert (log / f"{last:020d}.checkpoint.parquet").exists()
+    for version in range(last):
+        (log / f"{version:020d}.json").unlink()
+    return log

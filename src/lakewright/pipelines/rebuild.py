@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 
 from lakewright.lake.corrections import corrections_of
 from lakewright.lake.lake import Lake
-from lakewright.lake.windows import load_window
+from lakewright.lake.windows import kept_windows, load_window
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.model.streams import Generation
 from lakewright.pipelines.corrections import settle_corrections
-from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.settle import complete_receipt
 from lakewright.pipelines.workshop import Workshop
@@ -69,7 +68,7 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
             _generations(shop, name)
         elif name in shop.graph.datasets and shop.graph[name].is_source:
             shop.store.arrivals.forget(name)
-            summary.arrivals += _arrivals(shop.graph, shop.lake, shop.store, name)
+            _arrivals(shop.lake, shop.store, name, summary)
         shop.store.receipts.forget(corrections_of(name))
         settle_corrections(shop, name)
     for name in shop.graph.owners:
@@ -102,15 +101,26 @@ def _receipts(shop: Workshop, name: str) -> int:
     return len(found)
 
 
-def _arrivals(graph: Graph, lake: Lake, store: Store, name: str) -> int:
-    count = 0
+def _arrivals(lake: Lake, store: Store, name: str, summary: RebuildSummary) -> None:
+    """What was taken: as the commits tell and, of those that the log has forgotten, the windows kept beside it."""
+    told = []
     for receipt in _data_receipts(store, name):
         identity = Identity.from_json(lake.log(name).commit(receipt.version).metadata)
-        if identity is None or "arrival" not in identity.details:
-            continue
-        store.arrivals.bring_back(load_window(lake, name, identity.details["arrival"], run_id=identity.run_id))
-        count += 1
-    return count
+        if identity is not None and "arrival" in identity.details:
+            told.append(load_window(lake, name, identity.details["arrival"], run_id=identity.run_id))
+    # Of a whole log, what it does not tell was never committed.
+    first = min((arrival.number for arrival in told), default=None)
+    kept = [] if store.receipts.is_whole(name) else list(kept_windows(lake, name, below=first))
+    for arrival in sorted([*kept, *told], key=lambda arrival: arrival.number):  # in order: later ones supersede
+        # Before one that was committed all were. Whether the very last one was, nobody tells: to repeat it is safe.
+        store.arrivals.bring_back(arrival, committed=bool(told) or arrival is not kept[-1])
+    summary.arrivals += len(kept) + len(told)
+    missing = (kept[-1].number if first is None and kept else (first or 1) - 1) - len(kept)
+    if missing and any(arrival.files for arrival in (*told, *kept)):
+        summary.unknown.append(
+            f"{name}: which files {missing} of its earlier arrivals held, since its log was cleaned: what of them "
+            "still lies in the folder would be taken again"
+        )
 
 
 def _generations(shop: Workshop, name: str) -> None:

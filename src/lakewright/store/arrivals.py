@@ -73,8 +73,8 @@ class Arrivals:
             _register_files(c, source, number, files, supersedes)
             return _load(c, (arrivals.c.source == source) & (arrivals.c.number == number))[0], True
 
-    def bring_back(self, arrival: Arrival, conn: Connection | None = None) -> None:
-        """Note an arrival that a log tells of: recorded then, under its number, and committed."""
+    def bring_back(self, arrival: Arrival, *, committed: bool = True, conn: Connection | None = None) -> None:
+        """Note an arrival that a log tells of: recorded then, under its number, and as a rule committed."""
         with writing(self._engine, conn) as c:
             self.record(
                 arrival.source,
@@ -87,7 +87,8 @@ class Arrivals:
                 number=arrival.number,
                 conn=c,
             )
-            self.commit(arrival.source, arrival.number, conn=c)
+            if committed:
+                self.commit(arrival.source, arrival.number, conn=c)
 
     def pending(self, source: str) -> list[Arrival]:
         """Recorded but not committed, in order: what every attempt repeats first."""
