@@ -4,8 +4,8 @@ Guarantee:
     The stream goes on behind the gap by a new generation, which is recorded together with a finding that names what is
     lost; each record that is held comes once. How far the old generation has read is told by its checkpoint and its
     rows, not by its record, which may be older: so it is fenced first, and one that is fenced never goes on, whoever
-    died in between. So goes a stream whose last micro-batch was committed, but not noted by Spark, and cannot be
-    repeated: nothing of it is lost.
+    died in between. What was read and is gone since is no gap, noted or not: Delta skips the repeat of a micro-batch
+    that is committed, and nothing is read for it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def go_on_past_gap(current: Attempt, generation: Generation) -> Generation:
         if is_known and not source.lost(context, generation.start, reached):
             return generation
         # What is recorded may be older than what was read, or lost with the store: the checkpoint and the rows tell.
-        reached, repeatable = _reached(current, generation, reached)
+        reached = _reached(current, generation, reached)
         begin = source.past_lost(context, _rows(current), generation.start, reached)
-        if repeatable and not begin.get("lost"):
+        if not begin.get("lost"):
             return replace(generation, start=begin, progress=None)
-        if begin.get("lost") and not goes_on:
+        if not goes_on:
             source.refuse_lost(context, begin)
         current.origin = source.origin(generation.start)
         _empty_buffer(current, generation.number)
@@ -85,20 +85,15 @@ def go_on_past_gap(current: Attempt, generation: Generation) -> Generation:
     return following
 
 
-def _reached(current: Attempt, generation: Generation, recorded: str | None) -> tuple[str | None, bool]:
-    """How far a stream has read, as its checkpoint tells, and whether its query can go on with it.
-
-    A micro-batch that is committed, and not noted as done, would be repeated: of records that may be gone.
-    """
+def _reached(current: Attempt, generation: Generation, recorded: str | None) -> str | None:
+    """How far a stream has read, as its checkpoint tells: with the last micro-batch if that is committed."""
     lake, name = current.shop.lake, current.dataset.name
     state = checkpoint_state(current.shop, current.dataset, checkpoint_in_force(lake, name, generation.number))
     if state is None or not state.offsets or not state.offsets[0]:
-        return recorded, True
-    noted = json.dumps(state.offsets[0])
-    if not state.is_pending:
-        return noted, True
+        return recorded
     place = state.batch + standing_of(lake, current.dataset, generation.number).drains
-    return (noted, False) if is_delivered(lake, name, generation.number, place) else (recorded, True)
+    is_done = not state.is_pending or is_delivered(lake, name, generation.number, place)
+    return json.dumps(state.offsets[0]) if is_done else recorded
 
 
 def _rows(current: Attempt) -> Any:
