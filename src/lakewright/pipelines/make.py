@@ -121,10 +121,12 @@ def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) 
     where = f"{current.dataset.name}, slice {current.slice.id}"
     rules = ", ".join(f"{rule} {count:,}" for rule, count in sorted(rejected.items(), key=lambda r: -r[1]))
     for _, side in one.side:
-        share = total / one.rows if one.rows else None
+        # Where no receipt tells of how many (a log was cleaned) they are counted: a limit must not fall silent.
+        rows = one.judged.count() if one.rows is None and side.stop_above is not None and total else one.rows
+        share = total / rows if rows else None
         if side.stop_above is not None and share is not None and share > side.stop_above:
             raise LimitExceeded(
-                f"{where}: {total:,} of {one.rows:,} rows ({share:.1%}) broke a rule, more than the limit of "
+                f"{where}: {total:,} of {rows:,} rows ({share:.1%}) broke a rule, more than the limit of "
                 f"{side.stop_above:.1%} ({rules}). Nothing was published; the rows are in the dead letters. "
                 f"See them: lakewright sql \"SELECT * FROM dead_letters WHERE dataset = '{current.dataset.name}'\"",
                 dataset=current.dataset.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from lakewright.model.slices import WHOLE
 from lakewright.patterns.error_management import dead_letter_writing
 from lakewright.patterns.error_management.dead_letter import DeadLetter, split_dead_letters, survives
 from lakewright.patterns.error_management.dead_letter_writing import DeadLetterAccount, write_with_dead_letters
+from lakewright.store import Receipts
 
 DEVICES = "type string, full_name string, version string"
 NAMED = {"name_is_whole": survives(["full_name", "version"], "concat(full_name, version)")}
@@ -202,5 +204,10 @@ def test_a_pipeline_keeps_the_account_through_failures_of_every_kind(project) ->
     assert stopped.state == "refused"
     assert isinstance(stopped.errors[0], LimitExceeded)
     assert "71.4%" in str(stopped.errors[0])
+    assert version(opened.lake.resolve("clean")) == before
+    # Of how many rows, no receipt tells any more (a log was cleaned): they are counted, and the limit holds.
+    with patch.object(Receipts, "rows_between", return_value=None):
+        (error,) = opened.run(at="2026-01-02").errors
+    assert "5 of 7 rows (71.4%)" in str(error)
     assert version(opened.lake.resolve("clean")) == before
     shutil.rmtree(opened.folder / "landing")
