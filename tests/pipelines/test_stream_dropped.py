@@ -89,11 +89,11 @@ def test_a_worker_lets_go_of_what_has_its_receipts_and_of_nothing_else(
     monkeypatch.setattr(watched, "Query", lambda *_, **__: query)
     monkeypatch.setattr(watched, "harvest_stream", harvest)
     monkeypatch.setattr(watched, "silent_side", lambda *_: "")
-    dataset = SimpleNamespace(name="once", every=timedelta(seconds=1))
+    dataset = SimpleNamespace(name="once", every=timedelta(seconds=1), source=None)
     shop = SimpleNamespace(
         graph=SimpleNamespace(streamed_input=lambda _: None),
         lake=SimpleNamespace(has_lost_java=lambda: False),
-        store=SimpleNamespace(streams=SimpleNamespace(advance=lambda *_, **__: None)),
+        store=SimpleNamespace(streams=SimpleNamespace(advance=lambda *_, **__: None, current=lambda _: None)),
         now=lambda: None,
     )
     stream: Any = watched.WatchedStream(
