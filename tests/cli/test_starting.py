@@ -78,3 +78,15 @@ def test_colour_is_for_terminals_and_can_be_refused(
     folder: Path, words: list[str], environment: dict[str, str], coloured: bool
 ):
     assert ("\x1b[" in on_a_terminal(*words, folder=folder, **environment)) == coloured
+
+
+def test_a_reader_that_closes_the_pipe_is_told_nothing() -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-m", "lakewright", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert command.stdout is not None
+    assert command.stderr is not None
+    command.stdout.close()  # as `| head` does when it has seen enough
+    assert command.stderr.read() == b""
+    assert command.wait(60) == 1
+    command.stderr.close()

@@ -35,6 +35,8 @@ class Commands(TyperGroup):
             except Exception as error:
                 code = _failed(error, typed)
             except SystemExit as error:  # ours come back as a code: this one is the project's, and 0 would be a lie
+                if isinstance(error.__context__, BrokenPipeError):  # or Click's: who read our words (`| head`) has gone
+                    sys.exit(error.code)
                 told = f"Something in the project ended the process (sys.exit({error.code!r}))."
                 code = _failed(StepFailed(told, hint="Let it raise an error instead."), typed)
         sys.exit(code or 0)
