@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlparse
 from lakewright.errors import ConfigurationError, TargetError, UnknownNameError
 from lakewright.lake.delta_errors import explain_gone_version
 from lakewright.lake.locks import TableLocks
-from lakewright.lake.log import DeltaLog, local_path
+from lakewright.lake.log import DeltaLog
 from lakewright.lake.sessions import ChildSessions
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, business_columns
@@ -26,6 +26,7 @@ from lakewright.model.connections import Connections
 from lakewright.model.deletion_vectors import lost_by_log, lost_vectors
 from lakewright.model.identity import Identity
 from lakewright.model.outside import Destination, Log
+from lakewright.model.paths import local_folder
 from lakewright.model.slices import EVENT_COLUMN
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Lake:
     """All tables under one root, those adopted from elsewhere, and those borrowed from another lake."""
 
     def __init__(self, root: str, spark: Callable[[], SparkSession]) -> None:
-        local = local_path(root)
-        self.root = root if local is None else str(Path(local).absolute())
+        local = local_folder(root)
+        self.root = root if local is None else str(local.absolute())
         self.local = None if local is None else Path(self.root)
         self._spark = spark
         self._layers: dict[str, str] = {}
@@ -134,7 +135,7 @@ class Lake:
         log = self._logs.get(path)
         if log is None:
             # Only a table on an object store needs a session to read its log.
-            log = self._logs[path] = DeltaLog(path, None if local_path(path) is not None else self._spark())
+            log = self._logs[path] = DeltaLog(path, None if local_folder(path) is not None else self._spark())
         return log
 
     def session(self) -> SparkSession:
@@ -203,18 +204,18 @@ class Lake:
     def lost_files(self, name: str, version: int) -> list[str]:
         """The files of a version that are no longer there. Runs no job; an object store is not looked at."""
         path = self.resolve(name)
-        if (folder := local_path(path)) is None:
+        if (folder := local_folder(path)) is None:
             return []
         files = self._at(path, name, version).inputFiles()
         lost = [file for file in files if not os.path.exists(unquote(urlparse(file).path))]
-        return [*lost, *lost_vectors(Path(folder), version)]
+        return [*lost, *lost_vectors(folder, version)]
 
     def lost_by_log(self, name: str, version: int) -> list[str]:
         """The same as the log tells it, without Spark; of a log that was cleaned, what is left of it."""
-        folder = local_path(self.resolve(name))
+        folder = local_folder(self.resolve(name))
         if folder is None or name in self._outside or not self.delta_log(name).exists():
             return []
-        return lost_by_log(Path(folder), version)
+        return lost_by_log(folder, version)
 
     def _at(self, path: str, name: str, version: int) -> DataFrame:
         try:

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlparse
 
 from lakewright.errors import TargetError
 from lakewright.model.identity import Identity
 from lakewright.model.outside import Log
+from lakewright.model.paths import local_folder
 from lakewright.model.receipts import Change, Commit
 from lakewright.model.slices import ANY_CELL, EVENT_COLUMN
 
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaLog", "FileChange", "local_path", "own_commits"]
-
-
-def local_path(uri: str) -> str | None:
-    """The file-system path of a local table, or None for an object store."""
-    if "://" not in uri and not uri.startswith("file:"):
-        return uri
-    parsed = urlparse(uri)
-    return unquote(parsed.path) if parsed.scheme == "file" else None
+__all__ = ["DeltaLog", "FileChange", "own_commits"]
 
 
 def own_commits(log: Log) -> Iterator[tuple[Commit, Identity]]:
@@ -59,7 +51,7 @@ class DeltaLog:
     def __init__(self, path: str, spark: SparkSession | None = None) -> None:
         self.path = path
         self._spark = spark
-        local = local_path(path)
+        local = local_folder(path)
         self._folder = None if local is None else os.path.join(local, "_delta_log")
         self._declared: tuple[int, int, dict[str, Any]] | None = None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from lakewright.errors import ConfigurationError
 from lakewright.lake.lake import Lake
-from lakewright.lake.log import DeltaLog, local_path
+from lakewright.lake.log import DeltaLog
+from lakewright.model.paths import local_folder
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.store import Store
 
@@ -30,8 +30,8 @@ def adopt_table(lake: Lake, store: Store, path: str, name: str, *, declared: boo
 
     A declared dataset of that name then writes into the table; otherwise steps can read it by the name.
     """
-    local = local_path(path)
-    where = path if local is None else str(Path(local).absolute())
+    local = local_folder(path)
+    where = path if local is None else str(local.absolute())
     log = DeltaLog(where, None if local is not None else lake.session())
     version = log.latest()
     if version is None:

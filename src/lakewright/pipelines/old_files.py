@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from lakewright.patterns.ingestion.table_files import local_folder, read_files
+from lakewright.model.paths import local_folder
+from lakewright.patterns.ingestion.table_files import read_files
 from lakewright.patterns.ingestion.vacuum import vacuum_table
 from lakewright.pipelines.workshop import Workshop
 

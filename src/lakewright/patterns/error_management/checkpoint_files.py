@@ -11,16 +11,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from lakewright.errors import ConfigurationError, InputError, TargetError
+from lakewright.model.paths import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CheckpointState", "check_checkpoint", "copy_checkpoint", "read_checkpoint", "starting_offsets"]
+__all__ = [
+    "CheckpointState",
+    "check_checkpoint",
+    "copy_checkpoint",
+    "read_checkpoint",
+    "starting_offsets",
+]
 
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -128,7 +133,7 @@ _NEWEST = {"offsets": 2, "commits": 1}
 
 def _read(spark: SparkSession, path: str) -> dict[str, str]:
     """The text of ``metadata``, and of the files of offsets and of commits that a start needs, by name."""
-    local = _local(path)
+    local = local_folder(path)
     if local is None:
         return _read_by_spark(spark, path)
     found: dict[str, str] = {}
@@ -196,17 +201,10 @@ def _commit(text: str) -> None:
         raise ValueError("it does not begin with its version")
 
 
-def _local(path: str) -> Path | None:
-    if "://" not in path and not path.startswith("file:"):
-        return Path(path)
-    parsed = urlparse(path)
-    return Path(unquote(parsed.path)) if parsed.scheme == "file" else None
-
-
 def _filesystem(path: str) -> tuple[Any, str]:
     from pyarrow import fs
 
-    local = _local(path)
+    local = local_folder(path)
     return (fs.LocalFileSystem(), str(local)) if local is not None else fs.FileSystem.from_uri(path)
 
 

@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlparse
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.deletion_vectors import lost_vectors
+from lakewright.model.paths import local_folder
 from lakewright.model.times import parse_duration
 from lakewright.patterns.ingestion.own_session import own_session
-from lakewright.patterns.ingestion.table_files import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.errors import ConfigurationError
+from lakewright.model.paths import local_folder
 from lakewright.model.sizes import parse_size
 from lakewright.patterns.idempotency.file_swap import current_files, overwrite_files
-from lakewright.patterns.ingestion.table_files import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

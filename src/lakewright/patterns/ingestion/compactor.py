@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from lakewright.errors import ConfigurationError, did_you_mean
 from lakewright.model.maintenance import Maintained, MaintenanceContext, When
+from lakewright.model.paths import local_folder
 from lakewright.model.sizes import parse_size
 from lakewright.model.times import parse_duration
 from lakewright.patterns.ingestion.compact_files import CompactedFiles, compact_files
 from lakewright.patterns.ingestion.compaction_plan import SMALL, Thresholds, plan_compaction
 from lakewright.patterns.ingestion.latest_per_key import keep_latest_per_key
 from lakewright.patterns.ingestion.own_session import own_session
-from lakewright.patterns.ingestion.table_files import TableFiles, describe_files, local_folder, read_files
+from lakewright.patterns.ingestion.table_files import TableFiles, describe_files, read_files
 from lakewright.patterns.ingestion.vacuum import SAFE_RETENTION, Vacuumed, refuse_short_retention, vacuum_table
 
 if TYPE_CHECKING:

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
+
+from lakewright.model.paths import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TableFiles", "Values", "describe_files", "local_folder", "read_files"]
+__all__ = ["TableFiles", "Values", "describe_files", "read_files"]
 
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
@@ -41,14 +43,6 @@ class TableFiles:
     """The partition columns' types; empty where a filter cannot be built from the log's values."""
     names: frozenset[str] = frozenset()
     """Their paths within the table."""
-
-
-def local_folder(path: str) -> Path | None:
-    """The folder of a table on this machine's file system, or None for an object store."""
-    if "://" not in path and not path.startswith("file:"):
-        return Path(path)
-    parsed = urlparse(path)
-    return Path(unquote(parsed.path)) if parsed.scheme == "file" else None
 
 
 def read_files(path: str) -> TableFiles | None:

@@ -17,9 +17,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
+from lakewright.model.paths import local_folder
 from lakewright.model.times import parse_duration
 from lakewright.patterns.ingestion.own_session import own_session
-from lakewright.patterns.ingestion.table_files import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,15 @@ from pathlib import Path
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
-from lakewright.lake.log import local_path
+from lakewright.model.paths import local_folder
 from lakewright.model.slices import WHOLE
+from lakewright.patterns.error_management.checkpoint_files import read_checkpoint
 from lakewright.patterns.error_management.checkpointer import copy_checkpoint
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.harvest import harvest_stream
 from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["MoveSummary", "checkpoint_in_force", "move_checkpoint"]
+__all__ = ["MoveSummary", "checkpoint_has_begun", "checkpoint_in_force", "move_checkpoint"]
 
 _POINTER, _ASIDE = ".moved", ".moving"
 
@@ -51,6 +52,18 @@ def checkpoint_in_force(lake: Lake, name: str, generation: int) -> str:
         place = _pointed(pointer, name)
     _put_back(place)
     return place
+
+
+def checkpoint_has_begun(shop: Workshop, name: str) -> bool:
+    """Whether a stream has read anything since its newest generation began. Asks for no lease, and changes nothing."""
+    generation = shop.store.streams.current(name)
+    if generation is None:
+        return False
+    place = shop.lake.checkpoint(name, generation.number)
+    pointer = _pointer(shop.lake, name, generation.number)
+    if pointer is not None and (pointer.is_file() or Path(f"{local_folder(place)}{_ASIDE}").is_dir()):
+        return True  # only what has begun is moved
+    return read_checkpoint(shop.lake.session(), place) is not None
 
 
 def move_checkpoint(shop: Workshop, dataset: Dataset, to: str) -> MoveSummary:
@@ -91,7 +104,7 @@ def move_checkpoint(shop: Workshop, dataset: Dataset, to: str) -> MoveSummary:
 
 def _pointer(lake: Lake, name: str, generation: int) -> Path | None:
     """The file that says where a checkpoint has gone; None where the lake is no folder."""
-    local = local_path(lake.checkpoint(name, generation))
+    local = local_folder(lake.checkpoint(name, generation))
     return None if local is None else Path(f"{local}{_POINTER}")
 
 
@@ -109,19 +122,19 @@ def _pointed(pointer: Path, name: str) -> str:
 
 def _set_aside(place: str) -> str:
     """Move a folder away and leave a file in its place, on which whoever still writes there fails."""
-    if (local := local_path(place)) is None or not Path(local).is_dir():
+    if (local := local_folder(place)) is None or not local.is_dir():
         return place
     aside = f"{local}{_ASIDE}"
     os.rename(local, aside)
-    Path(local).write_text("The checkpoint that was here is being moved, or has moved.\n", encoding="utf-8")
+    local.write_text("The checkpoint that was here is being moved, or has moved.\n", encoding="utf-8")
     return aside
 
 
 def _put_back(place: str) -> None:
     """Undo `_set_aside`, where that is how a move ended."""
-    if (local := local_path(place)) is None or not Path(f"{local}{_ASIDE}").is_dir():
+    if (local := local_folder(place)) is None or not Path(f"{local}{_ASIDE}").is_dir():
         return
-    if Path(local).is_dir():  # somebody wrote between the two steps of setting it aside: it belongs to the rest
+    if local.is_dir():  # somebody wrote between the two steps of setting it aside: it belongs to the rest
         shutil.copytree(local, f"{local}{_ASIDE}", dirs_exist_ok=True)
         shutil.rmtree(local)
     Path(local).unlink(missing_ok=True)
