@@ -12,11 +12,17 @@ from lakewright.pipelines.replay_records import Edits, RecordEdit
 from tests.pipelines.shop import ok, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
 
+SEEN = """
+    @visits.dataset(mode="stream", event_time="at")
+    def seen(raw):
+        return raw
+"""
+
 
 def test_records_of_a_topic_are_corrected_by_their_offset(project, kafka):
     topic = kafka.topic(partitions=1)
     send(kafka, topic, [visit(1), "{broken", visit(2, at="soon"), None])
-    shop = project(visits_project(kafka, topic))
+    shop = project(visits_project(kafka, topic, SEEN))
     ok(shop.run(at="2026-01-03"))
     found = {row["offset"]: row for row in shop.dead_letters().collect()}
     assert sorted(found) == [1, 2, 3]
@@ -27,6 +33,9 @@ def test_records_of_a_topic_are_corrected_by_their_offset(project, kafka):
     )
     ok(summary.run)
     assert summary.touched == {"raw": ("2026-01-01", "2026-01-02")}
+    # A stream below reads the records as they arrived, and people are told so.
+    assert [note.partition(":")[0] for note in summary.notes] == ["seen is a stream"]
+    assert [row["id"] for row in rows_of(shop, "seen", "id")] == ["v1"]
     assert [row["id"] for row in rows_of(shop, "clean", "id")] == ["v1", "v2", "v7"]
     assert [row["offset"] for row in shop.dead_letters().collect()] == [3]
 
@@ -35,10 +44,15 @@ def test_records_of_a_topic_are_corrected_by_their_offset(project, kafka):
     assert (again.records, again.unusable, again.still_open, again.run) == (1, 1, 1, None)
     assert shop.dead_letters().first()["attempts"] == 1
 
-    # Everything is read again: what was corrected stays so.
+    # Everything is read again: what was corrected stays so. The stream below is told to go first, and then may.
+    with pytest.raises(ConfigurationError, match="seen adds the rows of raw as a stream") as told:
+        shop.rewind("raw")
+    assert "lakewright stream rewind seen --all" in str(told.value.hint)
+    shop.rewind("seen")
     shop.rewind("raw")
     ok(shop.run(at="2026-01-03"))
     assert [row["id"] for row in rows_of(shop, "clean", "id")] == ["v1", "v2", "v7"]
+    assert [row["id"] for row in rows_of(shop, "seen", "id")] == ["v1"]
     assert [row["offset"] for row in shop.dead_letters().collect()] == [3]
 
 

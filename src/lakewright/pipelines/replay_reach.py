@@ -44,8 +44,8 @@ def follow(shop: Workshop, reach: Reach) -> None:
                 continue
             if dataset.is_stream:
                 reach.notes.append(
-                    f"{name} is a stream that has read {given.dataset} already: what is corrected does not reach it; "
-                    f"`lakewright stream rewind {name} --all` reads everything again."
+                    f"{name} is a stream: it reads the records of {given.dataset} as they arrived, also when it is "
+                    "rewound. What is corrected does not reach it; a batch dataset beside it takes corrections in."
                 )
                 continue
             reach.slices.setdefault(name, set()).update(_slices(shop, dataset, given, reach, above))

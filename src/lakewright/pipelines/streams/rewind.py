@@ -9,6 +9,7 @@ Consequences:
     - Whole micro-batches are read again: a rewind goes back to the beginning of the one that holds the moment.
     - Rows must tell their place at the source; a stream that merges by key, or follows another dataset, is read again
       from its beginning only. A merge guarded by position deletes nothing; any other one begins with an empty table.
+    - A stream below that adds rows must be rewound first, as a whole: it could take none of them back.
     - Whoever reads the dataset slice by slice becomes stale twice: by the deletion and by what comes back.
 """
 
@@ -28,6 +29,7 @@ from lakewright.model.streams import FIRST_GENERATION, Generation, LostRows
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.streams.harvest import harvest_stream
+from lakewright.pipelines.streams.moving import checkpoint_has_begun
 from lakewright.pipelines.streams.skew import PART, buffer_of, waiting_rows
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Attempt, Workshop
@@ -325,7 +327,9 @@ def _refuse_streams_below(shop: Workshop, dataset: Dataset, consumers: tuple[str
     followers = [
         name
         for name in consumers
-        if shop.graph[name].appends and shop.graph.streamed_input(shop.graph[name]) is not None
+        if shop.graph[name].appends
+        and shop.graph.streamed_input(shop.graph[name]) is not None
+        and checkpoint_has_begun(shop, name)
     ]
     if followers:
         raise ConfigurationError(
