@@ -76,6 +76,20 @@ def test_a_batch_is_judged_by_the_watermark_that_it_started_with_also_when_it_is
     assert len(table(spark, tmp_path / "late")) == 2
 
 
+@pytest.mark.shows("03.late-data-detector", 5)
+def test_the_watermark_is_found_behind_the_commits_of_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakewright.patterns.error_management.late_data_capture._LOOK_BACK", 1)
+    write(visits(spark, "10:00"), tmp_path, 0)
+    for place in ("on_time", "late"):
+        table = f"delta.`{tmp_path / place}`"
+        spark.sql(f"COMMENT ON TABLE {table} IS 'by somebody else'")
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('by' = 'somebody else')")
+    account = write(visits(spark, "09:00"), tmp_path, 1)
+    assert (f"{account.before.at:%H:%M}", account.late) == ("09:30", 1)
+
+
 @pytest.mark.shows("03.late-data-detector", 4)
 def test_two_partitions_and_two_sources_are_judged_as_configured(spark: SparkSession) -> None:
     rows = [("web", 0, "10:00"), ("web", 1, "09:20"), ("app", 0, "09:50")]

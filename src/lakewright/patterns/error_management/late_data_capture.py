@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["LateAccount", "write_on_time_rows"]
 
 _LOOK_BACK = 200
-"""Commits of a table in which the last batches of a job are looked for."""
+"""Commits of a table in which the last batches of a job are looked for first, before all that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,12 @@ def _notes(spark: SparkSession, path: str, job: str) -> dict[int, dict[str, Any]
     """What the last batches of a job noted in the commits of a table."""
     if not table_exists(spark, path):
         return {}
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT {_LOOK_BACK}").select("userMetadata")
-    found: dict[int, dict[str, Any]] = {}
-    for (text,) in history.collect():
-        note = json.loads(text).get("late_data") if text and '"late_data"' in text else None
-        if note is not None and note["job"] == job:
-            found[note["batch"]] = note
-    return found
+    mine = f"get_json_object(userMetadata, '$.late_data.job') = '{job}'"
+    # Others may have written to the table since, or compacted it: a watermark that is not found would begin anew.
+    for newest in (f" LIMIT {_LOOK_BACK}", ""):
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`{newest}").where(mine)
+        told = history.orderBy("version", ascending=False).limit(_LOOK_BACK).select("userMetadata").collect()
+        if told:
+            notes = [json.loads(text)["late_data"] for (text,) in told]
+            return {note["batch"]: note for note in notes}
+    return {}
