@@ -91,6 +91,7 @@ def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_he
     [shown] = typed(shop, connect_url, "stream", "show")["streams"]
     assert (shown["dataset"], shown["generation"], shown["running"], shown["behind"]) == ("raw", 1, None, 0)
     assert json.loads(shown["progress"]["offsets"]) == {topic: {"0": 3, "1": 1}}
+    assert 0 < shown["progress"]["keeping_seconds"] < shown["progress"]["batch_seconds"]
     assert shown["progress"]["rows_per_second"] > 0
     rewind = ("stream", "rewind", "raw", "--by", "1 hour", "--yes")
     killed(shop.folder, *LAKEWRIGHT, *rewind, failpoint="generation_recorded", master=connect_url)

@@ -233,7 +233,7 @@ class GuardContext:
     streamed: bool = False
     """Whether the rows are a micro-batch, to which ``on_stream`` of the same guard has been applied before."""
     apart: Column | None = None
-    """On a stream: the rows that guards before this one will set aside, so that it leaves them alone."""
+    """On a stream: the rows that guards before this one will take out, so that it leaves them alone."""
     lateness: Judgement | None = None
     """By what a guard that asks for it (``measure``) tells late rows; the same in each attempt."""
 
@@ -286,6 +286,8 @@ class Guarded:
     """The rows that ``side`` and ``also`` are told from, where they have columns that only the guard adds."""
     also: tuple[SideRows, ...] = ()
     """Further rows set aside, for other tables or reasons."""
+    added: Mapping[str, Column] = field(default_factory=dict)
+    """Columns of ``kept`` that only the guard adds, for those after it."""
 
 
 @runtime_checkable

@@ -49,6 +49,8 @@ class Progress:
     """Where the next micro-batch begins, in the words of Spark's source."""
     rows_per_second: float | None = None
     batch_seconds: float | None = None
+    keeping_seconds: float | None = None
+    """Of those, spent on the record of progress alone."""
     watermark: str | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
@@ -66,6 +68,7 @@ class Progress:
             "offsets": self.offsets,
             "rows_per_second": self.rows_per_second,
             "batch_seconds": self.batch_seconds,
+            "keeping_seconds": self.keeping_seconds,
             "watermark": self.watermark,
             "state_rows": self.state_rows,
             "state_bytes": self.state_bytes,

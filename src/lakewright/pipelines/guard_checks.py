@@ -18,7 +18,7 @@ def check_guards(graph: Graph, dataset: Dataset) -> None:
     """Refuse a guard that cannot do here what it promises."""
     lateness = 0
     for given in dataset.inputs:
-        for place, guard in enumerate(given.guards):
+        for guard in given.guards:
             name = type(guard).__name__
             if isinstance(guard, LatenessGuard):
                 lateness += 1
@@ -26,7 +26,7 @@ def check_guards(graph: Graph, dataset: Dataset) -> None:
             if getattr(guard, "reads_earlier_slices", False) and not dataset.is_stream:
                 _check_earlier(graph, dataset, name)
             if isinstance(guard, StreamGuard) and dataset.is_stream:
-                _check_on_stream(graph, dataset, given, guard, place)
+                _check_on_stream(graph, dataset, given, guard)
     if lateness > 1:
         raise ConfigurationError(f"{dataset.name} has {lateness} guards that keep a watermark; it can have one.")
 
@@ -68,7 +68,7 @@ def _check_earlier(graph: Graph, dataset: Dataset, name: str) -> None:
         )
 
 
-def _check_on_stream(graph: Graph, dataset: Dataset, given: Input, guard: StreamGuard, place: int) -> None:
+def _check_on_stream(graph: Graph, dataset: Dataset, given: Input, guard: StreamGuard) -> None:
     name = type(guard).__name__
     if given is not graph.streamed_input(dataset):
         return  # it is read as it stands when a micro-batch begins

@@ -36,6 +36,7 @@ from lakewright.patterns.error_management.checkpoint_files import (
     starting_offsets,
 )
 from lakewright.patterns.error_management.progress_report import progress_report
+from lakewright.patterns.error_management.state_note import refuse_other_state
 from lakewright.patterns.error_management.stateful_plans import is_stateful
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def checkpointed(df: DataFrame, checkpoint: Checkpointer) -> DataStreamWriter:
             hint="Leave asynchronous=True out.",
         )
     check_checkpoint(df.sparkSession, checkpoint.path)
+    refuse_other_state(df, checkpoint.path)
     named = df.writeStream.queryName(checkpoint.name).outputMode(checkpoint.output_mode)
     writer = named.option("checkpointLocation", checkpoint.path)
     if checkpoint.asynchronous:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ProgressReport", "progress_report", "report_of", "told_of_batch"]
+__all__ = ["ProgressReport", "keeping_millis", "progress_report", "report_of", "told_of_batch"]
 
 _KEEPING = ("walCommit", "commitOffsets", "commitBatch")
 
@@ -47,11 +47,16 @@ def report_of(told: Iterable[Mapping[str, Any]]) -> ProgressReport:
         batches=len(batches),
         rows=sum(one["numInputRows"] for one in batches),
         seconds=sum((one.get("durationMs") or {}).get("triggerExecution", 0) for one in batches) / 1000,
-        keeping_seconds=sum((one.get("durationMs") or {}).get(name, 0) for one in batches for name in _KEEPING) / 1000,
+        keeping_seconds=sum(map(keeping_millis, batches)) / 1000,
         repeated_rows=max((one["numInputRows"] for one in batches), default=0),
         state_rows=sum(one.get("numRowsTotal", 0) for one in state),
         state_bytes=sum(one.get("memoryUsedBytes", 0) for one in state),
     )
+
+
+def keeping_millis(told: Mapping[str, Any]) -> int:
+    """What a micro-batch spent on the record of progress alone."""
+    return sum(int((told.get("durationMs") or {}).get(name, 0)) for name in _KEEPING)
 
 
 def _rows(told: Mapping[str, Any]) -> int:

@@ -81,7 +81,7 @@ class KeyedIdempotency:
             stop_above=self.stop_above,
             stop_above_rows=self.stop_above_rows,
         )
-        return Guarded(kept=split.keyed, side=side)
+        return Guarded(kept=split.keyed, side=side, added={self.into: idempotent_key(*self.columns)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,21 @@ Guarantee:
 
 from __future__ import annotations
 
-from lakewright.errors import InputError
+from typing import TYPE_CHECKING
+
+from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.streams import Generation
 from lakewright.patterns.error_management.checkpoint_errors import explain_checkpoint_error, is_about_state
 from lakewright.patterns.error_management.checkpoint_files import CheckpointState, read_checkpoint
+from lakewright.patterns.error_management.state_note import RENAMED, refuse_other_state
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.skew import Standing, last_delivered
 from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["checkpoint_state", "explain_state_error", "refuse_lost_checkpoint"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["checkpoint_state", "explain_state_error", "refuse_lost_checkpoint", "refuse_state_of_others"]
 
 
 def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, standing: Standing) -> None:
@@ -39,7 +45,7 @@ def refuse_lost_checkpoint(shop: Workshop, generation: Generation, place: str, s
         f"{generation.number}). Begun anew, the stream would pass over new records as if it had them. Nothing was read "
         "or written.",
         hint=f"Put the folder back as it was, and a file {generation.number}.moved that lay beside it in the lake. "
-        + _how_to_go_on(dataset),
+        f"Or else: {_how_to_go_on(dataset)}",
     )
 
 
@@ -50,8 +56,19 @@ def checkpoint_state(shop: Workshop, dataset: Dataset, place: str) -> Checkpoint
     except InputError as error:
         message = error.message.removeprefix("Checkpointer: ")
         raise InputError(
-            f"{dataset.name}: {message}", hint=f"Bring the file back from a copy. {_how_to_go_on(dataset)}"
+            f"{dataset.name}: {message}", hint=f"Bring the file back from a copy. Or else: {_how_to_go_on(dataset)}"
         ) from None
+
+
+def refuse_state_of_others(frame: DataFrame, dataset: Dataset, place: str) -> None:
+    """Refuse a state that was kept by other keys than the dataset's guards and joins have now."""
+    if not dataset.remembers:
+        return
+    try:
+        refuse_other_state(frame, place)
+    except ConfigurationError as error:
+        message = error.message.removeprefix("Checkpointer: ")
+        raise ConfigurationError(f"{dataset.name}: {message}", hint=f"{_how_to_go_on(dataset)} {RENAMED}") from None
 
 
 def explain_state_error(error: BaseException, dataset: Dataset, place: str) -> Exception | None:
@@ -67,7 +84,7 @@ def explain_state_error(error: BaseException, dataset: Dataset, place: str) -> E
 
 def _how_to_go_on(dataset: Dataset) -> str:
     """What to do where a checkpoint is lost for good."""
-    begin = "Or begin a new checkpoint: `lakewright stream rewind"
+    begin = "Begin a new checkpoint: `lakewright stream rewind"
     if not dataset.is_source:
         return f"{begin} {dataset.name} --all` reads its input again from the beginning."
     return (

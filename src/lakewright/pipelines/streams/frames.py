@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.columns import ALIVE, BATCH_TIME_COLUMN, DELETED_COLUMN, system_columns
-from lakewright.model.protocols import LatenessGuard, StreamGuard
+from lakewright.model.protocols import Guarded, LatenessGuard, StreamGuard
 from lakewright.model.slices import EVENT_COLUMN
+from lakewright.model.sql import quoted
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.inputs import stream_context
@@ -17,7 +20,7 @@ from lakewright.pipelines.take import as_schema, source_context
 from lakewright.pipelines.workshop import Workshop
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["stream_frame"]
 
@@ -47,10 +50,24 @@ def _guarded(shop: Workshop, dataset: Dataset, frame: DataFrame) -> DataFrame:
     for guard in given.guards:
         if isinstance(guard, StreamGuard):
             frame = guard.on_stream(frame, context)
-        elif (side := guard.on_batch(frame, context).side) is not None:
-            apart = side.broken if context.apart is None else context.apart | side.broken
-            context = replace(context, apart=apart)
-    return frame
+            continue
+        # What it takes out of a micro-batch afterwards must not be remembered here: a good row would be its repeat.
+        judged = guard.on_batch(frame, context)
+        for removed in _removed(judged):
+            context = replace(context, apart=removed if context.apart is None else context.apart | removed)
+        frame = frame.withColumns(dict(judged.added)) if judged.added else frame
+    return frame.select(*map(quoted, columns))
+
+
+def _removed(judged: Guarded) -> Iterator[Column]:
+    """Whether a row is taken out by a guard; never NULL."""
+    from pyspark.sql import functions as F
+
+    if judged.side is not None:
+        yield judged.side.broken
+    if judged.tally is not None:
+        fulfilled = reduce(lambda one, other: one & other, judged.tally.conditions.values())
+        yield ~F.coalesce(fulfilled, F.lit(False))
 
 
 def _records(shop: Workshop, dataset: Dataset, generation: Generation) -> DataFrame:

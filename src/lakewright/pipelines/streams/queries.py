@@ -12,10 +12,14 @@ from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import InputError, LakewrightError, StepFailed
 from lakewright.lake.delta_errors import explain_write_error, first_words
 from lakewright.model.streams import Dropped, Generation, Progress
-from lakewright.patterns.error_management.progress_report import told_of_batch
+from lakewright.patterns.error_management.progress_report import keeping_millis, told_of_batch
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import BatchAttempt, do_batch
-from lakewright.pipelines.streams.checkpoints import explain_state_error, refuse_lost_checkpoint
+from lakewright.pipelines.streams.checkpoints import (
+    explain_state_error,
+    refuse_lost_checkpoint,
+    refuse_state_of_others,
+)
 from lakewright.pipelines.streams.dropped import DroppedRows
 from lakewright.pipelines.streams.frames import stream_frame
 from lakewright.pipelines.streams.joins import progress_of_join
@@ -55,6 +59,7 @@ class Query:
         self._place = checkpoint_in_force(shop.lake, self.dataset.name, number)
         refuse_lost_checkpoint(shop, self.generation, self._place, self.standing)
         frame = stream_frame(shop, self.dataset, self.generation)
+        refuse_state_of_others(frame, self.dataset, self._place)
         if shop.graph.follows_images(self.dataset):
             refuse_other_than_row_wise(BatchAttempt.of(self._current, number, 0))
         batch = _on_server(self._current, number, self.standing) if is_remote(frame) else self._batch
@@ -189,6 +194,7 @@ def progress_of(told: Any) -> Progress:
         offsets=offsets if isinstance(offsets, str) else json.dumps(offsets),
         rows_per_second=found.get("processedRowsPerSecond"),
         batch_seconds=(found.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
+        keeping_seconds=keeping_millis(found) / 1000,
         watermark=(found.get("eventTime") or {}).get("watermark"),
         state_rows=sum(one.get("numRowsTotal", 0) for one in state) if state else None,
         state_bytes=sum(one.get("memoryUsedBytes", 0) for one in state) if state else None,
