@@ -63,16 +63,16 @@ LONG = (
 
 
 # A worker lives for half an hour: Java's second compiler, which `fast_start` leaves out, pays for itself, but only for
-# what is called often: it took a third of all time. What is compiled stays: Java threw it away between two tests of a
-# subject, and compiled all of it four times.
+# what is called very often: it took a third of all time. What is compiled stays: Java threw it away between two tests
+# of a subject, and compiled all of it four times. The heap has its whole size at once: growing it collects all garbage.
 COMPILING = (
-    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 -XX:Tier4CompileThreshold=60000 "
-    "-XX:Tier4BackEdgeThreshold=160000 -XX:ReservedCodeCacheSize=512m -XX:-UseCodeCacheFlushing"
+    "-XX:Tier4InvocationThreshold=60000 -XX:Tier4MinInvocationThreshold=7200 -XX:Tier4CompileThreshold=180000 "
+    "-XX:Tier4BackEdgeThreshold=480000 -XX:ReservedCodeCacheSize=512m -XX:-UseCodeCacheFlushing -Xms2g -Xmn900m"
 )
 # As the plug-in's own session, and tuned further for the thousands of commits of one run.
 THRIFTY = {
     **SHORT_WORK,
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=256m {COMPILING}",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:MetaspaceSize=256m {COMPILING}",
     # Without Hadoop's native library a file that appears by Spark's own way starts processes, most of them `readlink`.
     # The processes that tests start do as they do for everybody.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
