@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -451,6 +452,54 @@ def test_a_task_sent_twice_a_crash_and_a_dead_attempt_leave_nothing_behind(spark
         assert is_transient(emptied.value)
     assert database.rows("SELECT count(*) FROM daily") == [(5,)]
     assert database.stages() == []
+
+
+def test_a_backup_that_reads_staging_holds_up_no_write(spark, database, monkeypatch):
+    monkeypatch.setattr("lakewright.connectors.postgres_staging.PATIENT", 10)
+    replaced(spark, database, 1, 1)
+    with database.at.connect() as reader, reader.transaction():
+
+        def backup_begins() -> bool:
+            for (name,) in database.stages():
+                reader.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+            return True
+
+        commit = replaced(spark, database, 2, 2, still_mine=backup_begins)
+        assert commit.metrics["numOutputRows"] == 1
+        assert len(database.stages()) == 1
+        other = spark.createDataFrame([(7,)], "n int")
+        assert copy_into(other, database.connection, table="daily") == 1
+        assert len(database.stages()) == 1
+    replaced(spark, database, 3, 3)
+    assert database.stages() == []
+    assert database.rows("SELECT n, _lw_event FROM daily ORDER BY n") == [(3, "2026-01-05"), (7, None)]
+
+
+def test_a_session_notices_that_its_machine_is_gone_in_the_middle_of_a_copy(database):
+    with connect(connection_arguments(database.connection)) as session:
+        found = session.execute("SELECT name, setting FROM pg_settings WHERE name LIKE 'tcp_keepalives%' ORDER BY 1")
+        idle = dict(found.fetchall())["tcp_keepalives_idle"]
+        over_tcp = session.execute("SELECT inet_client_addr() IS NOT NULL").fetchone()[0]
+    assert (idle == "30") is over_tcp
+
+
+def test_two_writers_of_one_table_leave_each_other_their_staging(spark, database, monkeypatch, tmp_path):
+    database.rows("CREATE TABLE t (n int PRIMARY KEY)")
+    rising = count(1)
+    monkeypatch.setattr("secrets.randbits", lambda bits: next(rising))
+    file, fill = tmp_path / "t.csv", Stage.fill
+    file.write_text("n\n1\n")
+
+    def another_writes_meanwhile(stage, *rows):
+        before = database.stages()
+        assert merge_csv([file], database.connection, table="t", keys=["n"]) == 1
+        assert database.stages() == before
+        fill(stage, *rows)
+
+    monkeypatch.setattr(Stage, "fill", another_writes_meanwhile)
+    two = spark.createDataFrame([(2,)], "n int")
+    assert overwrite_rows(two, database.connection, table="t", where="n = 2") == 1
+    assert database.rows("SELECT n FROM t ORDER BY n") == [(1,), (2,)]
 
 
 def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(spark, database, monkeypatch):

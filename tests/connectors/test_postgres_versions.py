@@ -93,6 +93,17 @@ def test_copy_loads_a_version_and_the_view_shows_it_only_when_it_is_whole(databa
     assert [name for name in tables(database) if name.startswith("devices")] == ["devices_2", "devices_3"]
 
 
+def test_an_old_version_that_somebody_still_reads_holds_up_no_load(database, tmp_path):
+    assert copied(database, tmp_path, ONE, 1, keep=1)
+    with database.at.connect() as reader, reader.transaction():
+        reader.execute("LOCK TABLE devices_1 IN ACCESS SHARE MODE")
+        assert copied(database, tmp_path, TWO, 2, keep=1)
+        assert shown(database) == lines(TWO)
+        assert tables(database) == ["devices_1", "devices_2"]
+    assert copied(database, tmp_path, ONE, 3, keep=1)
+    assert tables(database) == ["devices_3"]
+
+
 def test_a_load_of_another_shape_makes_the_view_anew_and_keeps_who_may_read_it(database, tmp_path):
     database.rows("CREATE ROLE reader_of_devices")
     copied(database, tmp_path, ONE, 1)

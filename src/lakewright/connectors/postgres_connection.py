@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     import psycopg
 
 __all__ = [
+    "LOCK_SECONDS",
     "ConnectionArguments",
     "Session",
     "TableName",
     "ask",
+    "beside_values",
     "connect",
     "connecting",
     "connection_arguments",
@@ -38,14 +40,16 @@ __all__ = [
 Session: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 _CONNECT_SECONDS = 10
-_LOCK_SECONDS = 90
+LOCK_SECONDS = 90
 _SILENT_SECONDS = 60
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex'; "
     "SET extra_float_digits = 1; SET standard_conforming_strings = on; "
-    f"SET lock_timeout = '{_LOCK_SECONDS}s'; "
+    f"SET lock_timeout = '{LOCK_SECONDS}s'; "
     # A process that is stopped in the middle of a transaction must not hold up its successor for ever.
-    f"SET idle_in_transaction_session_timeout = '{_SILENT_SECONDS}s'"
+    f"SET idle_in_transaction_session_timeout = '{_SILENT_SECONDS}s'; "
+    # Nor one whose machine lost its power in the middle of a COPY: the server waits for its rows for two hours.
+    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"
 )
 
 
@@ -97,6 +101,15 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def beside_values(statement: str) -> str:
+    """SQL of others (a query, a name) for a statement that values come beside: its percent signs stay what they are.
+
+    >>> beside_values("SELECT * FROM pages WHERE path LIKE '/blog/%'")
+    "SELECT * FROM pages WHERE path LIKE '/blog/%%'"
+    """
+    return statement.replace("%", "%%")
+
+
 def words(text: str) -> str:
     """A text as a literal, for statements that take no parameters.
 
@@ -107,7 +120,10 @@ def words(text: str) -> str:
 
 
 def ask(session: Session, statement: str, values: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Execute a statement that we put together; names in it are `quoted`, values come beside it."""
+    """Execute a statement that we put together; names in it are `quoted`, values come beside it.
+
+    Where there are values, every other percent sign is doubled: see `beside_values`.
+    """
     return session.execute(statement.encode(), values or None)
 
 

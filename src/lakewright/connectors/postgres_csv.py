@@ -59,7 +59,7 @@ def merge_csv(
     target, what = TableName.parse(table), f"{connection.name}: {table}"
     extra = {deleted: "boolean"} if deleted else {}
     dialect = CsvDialect(delimiter, header=header, encoding=encoding)
-    stage = Stage(stage_name(target, "library", secrets.randbits(40)), target, what)
+    stage = Stage(stage_name(target, secrets.token_hex(8), 1), target, what)
     with connecting(connection, what=what, effect="Nothing was written.") as session:
         columns = {file: _columns(session, stage, file, dialect, extra) for file in map(Path, files)}
         first = next(iter(columns.values()))

@@ -80,7 +80,7 @@ def merge_rows_restoring(
     # In order of execution the later change counts, whatever its sequence: so it is in the lake.
     changes = ChangeHistory(target, kept, what, KeyedChanges(tuple(keys), None, deleted, delete), at)
     arguments = connection_arguments(connection)
-    stage = Stage(stage_name(target, "library", secrets.randbits(40)), target, what)
+    stage = Stage(stage_name(target, secrets.token_hex(8), 1), target, what)
     extra = {deleted: "boolean"} if deleted else {}
     try:
         with connect(arguments) as session, staging(session, stage, rows.columns, extra=extra):

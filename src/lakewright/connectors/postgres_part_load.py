@@ -11,7 +11,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
 
-from lakewright.connectors.postgres_connection import ConnectionArguments, Session, TableName, ask, quoted
+from lakewright.connectors.postgres_connection import (
+    ConnectionArguments,
+    Session,
+    TableName,
+    ask,
+    beside_values,
+    quoted,
+)
+from lakewright.connectors.postgres_dropping import PATIENT, drop_unless_held
 from lakewright.connectors.postgres_parts import (
     KnownPart,
     begin_parts,
@@ -87,7 +95,7 @@ def load_part(
     finally:
         if aside is not None:
             with suppress(psycopg.Error):  # the next load drops it
-                ask(session, f"DROP TABLE IF EXISTS {aside.sql}")
+                drop_unless_held(session, aside, wait=PATIENT)
                 ask(session, f"SELECT pg_advisory_unlock({lock_key(aside.name)})")
     return rows
 
@@ -124,10 +132,11 @@ def _refuse_again(known: KnownPart | None, part: Part, day: date, *, cleans: boo
 
 
 def _refuse_outside(session: Session, table: TableName, time: str, part: Part, *, what: str) -> None:
+    column = beside_values(quoted(time))
     row = ask(
         session,
-        f"SELECT count(*) FROM {table.sql} WHERE NOT coalesce({quoted(time)} >= %s::timestamp AND "
-        f"{quoted(time)} < %s::timestamp, false)",
+        f"SELECT count(*) FROM {beside_values(table.sql)} WHERE NOT coalesce({column} >= %s::timestamp AND "
+        f"{column} < %s::timestamp, false)",
         (part.start, part.end),
     ).fetchone()
     if row is not None and row[0]:

@@ -3,8 +3,9 @@
 Guarantee:
     A staging table is shaped like its target (``LIKE``), so rows that would not fit fail before the target is
     touched. Its name carries the attempt's number. While its attempt lives, the attempt's session holds a lock on the
-    name; a table whose lock is free belongs to a dead one, and the next writer of the same schema drops it. It is not
-    logged, so a crash of the server empties it: the rows are counted before they are moved.
+    name; a table whose lock is free belongs to a dead one, and the next writer of the same schema drops it. No write
+    waits for that: where somebody else holds the table (a backup, the COPY of a machine that is gone), a later writer
+    drops it. It is not logged, so a crash of the server empties it: the rows are counted before they are moved.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lakewright.connectors.postgres_connection import (
     quoted,
 )
 from lakewright.connectors.postgres_copy import TASK_COLUMN, TASK_SETTING, Sent, copy_rows
+from lakewright.connectors.postgres_dropping import PATIENT, drop_unless_held
 from lakewright.connectors.postgres_errors import explain_text
 from lakewright.connectors.postgres_shape import lock_key, refuse_strangers, stored_columns
 from lakewright.errors import ConfigurationError
@@ -77,14 +79,16 @@ class Stage:
             raise error from error.__cause__
 
     def drop(self, session: Session) -> None:
-        ask(session, f"DROP TABLE IF EXISTS {self.table.sql}")
+        """Drop it in the caller's transaction, so that a kill after the commit leaves none; not where it is held."""
+        drop_unless_held(session, self.table)
 
 
 @contextmanager
 def staging(
     session: Session, stage: Stage, columns: Sequence[str], *, extra: Mapping[str, str] | None = None
 ) -> Iterator[Stage]:
-    """Make the staging table like its target; whatever happens, it is gone afterwards, if the server can be reached.
+    """Make the staging table like its target; whatever happens, it is gone afterwards, if the server can be reached
+    and nobody else holds it.
 
     ``extra`` names columns of the rows that the target need not have, with their types.
     """
@@ -96,7 +100,7 @@ def staging(
         yield stage
     finally:
         with suppress(psycopg.Error):  # the next writer drops it
-            stage.drop(session)
+            drop_unless_held(session, stage.table, wait=PATIENT)
             ask(session, f"SELECT pg_advisory_unlock({lock_key(stage.table.name)})")
 
 
@@ -109,7 +113,7 @@ def _create(session: Session, stage: Stage, columns: Sequence[str], extra: Mappi
     task = f"{TASK_COLUMN} bigint NOT NULL DEFAULT current_setting('{TASK_SETTING}')::bigint"
     ask(session, f"SELECT pg_advisory_lock({lock_key(stage.table.name)})")
     with session.transaction():
-        stage.drop(session)
+        ask(session, f"DROP TABLE IF EXISTS {stage.table.sql}")
         ask(session, f"CREATE UNLOGGED TABLE {stage.table.sql} (LIKE {stage.target.sql}, {task})")
         # What the database fills by itself would be NOT NULL here, and have no value.
         for name in [name for name in stored if name not in columns]:
@@ -123,7 +127,8 @@ def drop_dead_stages(session: Session, own: TableName) -> None:
     schema = "current_schema()" if own.schema is None else "%s"
     found = ask(
         session,
-        f"SELECT tablename FROM pg_tables WHERE schemaname = {schema} AND starts_with(tablename, '{_PREFIX}')",
+        f"SELECT tablename FROM pg_tables WHERE schemaname = {schema} AND starts_with(tablename, '{_PREFIX}') "
+        "AND pg_has_role(tableowner, 'MEMBER')",
         () if own.schema is None else (own.schema,),
     ).fetchall()
     family, _, number = own.name.rpartition("_")
@@ -133,7 +138,7 @@ def drop_dead_stages(session: Session, own: TableName) -> None:
             continue
         overtaken = its_family == family and int(its_number) < int(number)
         if overtaken or _is_free(session, name):
-            ask(session, f"DROP TABLE IF EXISTS {own.beside(name).sql}")
+            drop_unless_held(session, own.beside(name))
 
 
 def _is_free(session: Session, name: str) -> bool:

@@ -57,7 +57,7 @@ def merge_together(
         with ExitStack() as opened:
             stages = []
             for frame in changes:
-                stage = Stage(stage_name(target, secrets.token_hex(8), secrets.randbits(40)), target, what)
+                stage = Stage(stage_name(target, secrets.token_hex(8), 1), target, what)
                 # A session of its own holds each staging table: by its lock others see that it is in use.
                 holder = opened.enter_context(connect(arguments))
                 stages.append(opened.enter_context(staging(holder, stage, frame.columns, extra=extra)))

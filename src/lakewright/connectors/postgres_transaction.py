@@ -2,7 +2,8 @@
 
 Order: the ledger says whether the attempt was overtaken; the table is made or gains columns; the executors send the
 rows into staging; then, in one transaction, the slice's row of the ledger is locked and its number raised, the rows
-are counted, the slice is replaced or its changes are applied, the ledger's log is written, and staging is dropped.
+are counted, the slice is replaced or its changes are applied, staging is dropped (unless a backup reads it: then a
+later write drops it), and the ledger's log is written.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakewright.connectors.postgres_connection import Session, TableName, ask, quoted, words
+from lakewright.connectors.postgres_dropping import drop_unless_held
 from lakewright.errors import ConfigurationError, SchemaChangeError, TargetError
 
 __all__ = ["Version", "drop_unused", "note_version", "show_version", "shown_version", "versions_of"]
@@ -100,15 +101,16 @@ def show_version(session: Session, view: TableName, version: Version) -> None:
 
 
 def drop_unused(session: Session, view: TableName, *, keep: int) -> tuple[int, ...]:
-    """Drop the oldest versions but the last ``keep``, never the one that is shown; tells which."""
+    """Drop the oldest versions but the last ``keep``, never the one that is shown; tells which.
+
+    One that somebody still reads (a long query, a backup) does not hold up the switch: the next load drops it.
+    """
     if keep < 1:
         raise ConfigurationError(f"{view}: keep is at least 1, not {keep}.")
     shown = shown_version(session, view)
     versions = versions_of(session, view)
-    dropped = sorted(number for number in versions if number != shown)[: max(len(versions) - keep, 0)]
-    for number in dropped:
-        ask(session, f"DROP TABLE {versions[number].table.sql}")
-    return tuple(dropped)
+    old = sorted(number for number in versions if number != shown)[: max(len(versions) - keep, 0)]
+    return tuple(number for number in old if drop_unless_held(session, versions[number].table))
 
 
 def _columns(session: Session, relation: TableName) -> list[tuple[str, str]]:

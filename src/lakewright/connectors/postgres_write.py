@@ -101,7 +101,7 @@ def _write(
 
     target = TableName.parse(table)
     arguments = connection_arguments(connection)
-    stage = Stage(stage_name(target, "library", secrets.randbits(40)), target, f"{connection.name}: {target}")
+    stage = Stage(stage_name(target, secrets.token_hex(8), 1), target, f"{connection.name}: {target}")
     try:
         with connect(arguments) as session, staging(session, stage, df.columns, extra=extra):
             stage.fill(df, arguments)

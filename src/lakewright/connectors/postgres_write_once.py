@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lakewright.connectors.postgres_connection import ConnectionArguments, Session, TableName, ask, quoted, words
+from lakewright.connectors.postgres_dropping import PATIENT, drop_unless_held
 from lakewright.connectors.postgres_keeper import hand_over, refuse_no_keeper
 from lakewright.connectors.postgres_shape import lock_key
 from lakewright.connectors.postgres_version_load import Filling, judge_version
@@ -71,7 +72,7 @@ def load_once(
         return version
     finally:
         with suppress(psycopg.Error):  # the next load drops it
-            ask(session, f"DROP TABLE IF EXISTS {new.sql}")
+            drop_unless_held(session, new, wait=PATIENT)
             ask(session, f"SELECT pg_advisory_unlock({lock_key(new.name)})")
 
 
@@ -127,7 +128,7 @@ def _finished(
 
 
 def drop_dead_loads(session: Session, view: TableName) -> None:
-    """Drop what loads left that were killed: the lock on its name is free."""
+    """Drop what loads left that were killed: the lock on its name is free. What a backup holds is left to the next."""
     schema = "current_schema()" if view.schema is None else "%s"
     found = ask(
         session,
@@ -138,4 +139,4 @@ def drop_dead_loads(session: Session, view: TableName) -> None:
     for (name,) in found:
         free = ask(session, f"SELECT pg_try_advisory_xact_lock({lock_key(name)})").fetchone()
         if free is not None and free[0]:
-            ask(session, f"DROP TABLE IF EXISTS {view.beside(name).sql}")
+            drop_unless_held(session, view.beside(name))

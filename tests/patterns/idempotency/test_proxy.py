@@ -164,7 +164,13 @@ def test_a_protection_that_would_not_protect_is_refused_and_dead_loads_are_clear
     database.rows(f"ALTER SCHEMA public OWNER TO {database.at.user}")
     database.rows(f"GRANT USAGE, CREATE ON SCHEMA public TO {database.loader}")
     assert database.tables() == []
+    database.rows('CREATE TABLE "_lw_new_read" (n int)')
+    database.rows(f'ALTER TABLE "_lw_new_read" OWNER TO {database.loader}')
     database.rows("CREATE TABLE devices_1 (n int)")
+    with database.at.connect() as backup, backup.transaction():
+        backup.execute('LOCK TABLE "_lw_new_read" IN ACCESS SHARE MODE')
+        with pytest.raises(TargetError, match="devices_1 is there already"):
+            loaded(database, tmp_path, ONE)
     with pytest.raises(TargetError, match="devices_1 is there already, and was not loaded for devices"):
         loaded(database, tmp_path, ONE)
     with pytest.raises(ConfigurationError, match="belongs to"):
