@@ -81,18 +81,19 @@ def replaced(spark, database, number, n, **options):
 def test_every_value_arrives_as_it_was(spark, database):
     database.rows(
         "CREATE TABLE t (s text, i int, d numeric(10,2), at timestamptz, local timestamp, day date, raw bytea, "
-        "tags text[], n int[], j jsonb, u uuid, x float8)"
+        "tags text[], n int[], j jsonb, u uuid, x float8, t jsonb)"
     )
     nasty = 'tab\t line\n back\\slash \\N \r "quoted" {é} ' + "'"
     rows = [
         (nasty, 1, Decimal("-12.30"), datetime(2026, 1, 5, 23, 59, 59, 999000), datetime(2026, 1, 5, 1),
          date(2026, 1, 5), bytearray(b"\x00\\x\xff"), [nasty, None, "", "NULL"], [1, None], (1, None),
-         "00000000-0000-0000-0000-000000000001", float("nan")),
-        (None,) * 12, ("", 0, Decimal(0), None, None, None, bytearray(), [], [], (None, "k"), None, 1e300),
+         "00000000-0000-0000-0000-000000000001", float("nan"), [(datetime(2026, 1, 5, 1, 2, 3, 123456),)]),
+        (None,) * 13, ("", 0, Decimal(0), None, None, None, bytearray(), [], [], (None, "k"), None, 1e300, []),
     ]  # fmt: skip
     kinds = (
         "s string, i int, d decimal(10,2), at timestamp, local timestamp_ntz, day date, raw binary, "
-        "tags array<string>, n array<int>, j struct<a: int, b: string>, u string, x double"
+        "tags array<string>, n array<int>, j struct<a: int, b: string>, u string, x double, "
+        "t array<struct<at: timestamp_ntz>>"
     )
     frame = spark.createDataFrame(rows, kinds)
     assert copy_into(frame, database.connection, table="t") == 3
@@ -105,7 +106,8 @@ def test_every_value_arrives_as_it_was(spark, database):
     assert first[4:6] == (datetime(2026, 1, 5, 1), date(2026, 1, 5))
     assert (bytes(first[6]), first[7], first[8]) == (b"\x00\\x\xff", [nasty, None, "", "NULL"], [1, None])
     assert (first[9], first[-1]) == ({"a": 1, "b": None}, True)
-    assert nothing == (None,) * 12
+    assert first[12] == [{"at": "2026-01-05T01:02:03.123456"}]
+    assert nothing == (None,) * 13
     assert (empty[0], bytes(empty[6]), empty[7], empty[11]) == ("", b"", [], 1e300)
     with pytest.raises(InputError, match="NUL"):
         copy_into(spark.createDataFrame([("a\0b",)], "s string"), database.connection, table="t")

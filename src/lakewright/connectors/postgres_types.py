@@ -43,6 +43,7 @@ from pyspark.sql.types import (
 )
 
 from lakewright.errors import SchemaChangeError
+from lakewright.patterns.data_value.json_text import JSON_OPTIONS
 
 __all__ = ["NUL_WORDS", "copy_line", "fits", "postgres_type"]
 
@@ -165,7 +166,7 @@ def _text(value: Column, kind: DataType) -> Column:
         # With its offset, so that the session's time zone does not matter.
         return F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
     if isinstance(kind, (StructType, MapType, ArrayType)):
-        return F.to_json(value, {"ignoreNullFields": "false"})
+        return F.to_json(value, JSON_OPTIONS)
     if isinstance(kind, VariantType):
         return F.to_json(value)
     return value.cast("string")
