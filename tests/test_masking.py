@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lakewright.errors import StepFailed
+from lakewright.errors import StepFailed, first_words, name_and_words
 from lakewright.masking import MaskedStream, mask, masked_copy, remember, watch
 
 NASTY = 'Mk3vTq8z/{w} "ö\\'
@@ -38,6 +38,18 @@ def test_the_beginning_of_a_value_at_the_end_of_a_cut_message_is_masked() -> Non
         for cut in (message[:end], f"{message[:end]}…"):
             assert "Cut7" not in mask(cut)
     assert mask("Cut7") == "Cut7"  # a name of its own, not a text that was cut
+
+
+def test_the_first_words_of_an_error_are_masked_before_they_are_cut_and_never_fail() -> None:
+    remember("Cut8Cut8Value")
+    story = f"{'a long story ' * 8}ends with Cut8Cut8Value, and goes on"
+    for most in range(1, len(story)):
+        assert "Cut8" not in f"{first_words(ValueError(story), most=most)} No later step was run."
+    assert first_words(ConnectionError()) == name_and_words(ConnectionError()) == "ConnectionError"
+    assert first_words("\n\n") == ""
+    of_java = Exception("An error occurred while calling o123.save.\n: org.apache.SparkException: no\n\tat Save.java")
+    assert first_words(of_java) == "org.apache.SparkException: no"
+    assert name_and_words(ValueError("\n two lines \nor more")) == "ValueError: two lines"
 
 
 def test_what_is_short_or_unknown_stays() -> None:

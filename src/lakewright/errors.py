@@ -31,6 +31,8 @@ __all__ = [
     "TooManyRunsError",
     "UnknownNameError",
     "did_you_mean",
+    "first_words",
+    "name_and_words",
 ]
 
 MAY_PASS = "no fault of the row, worth another attempt:"
@@ -183,6 +185,31 @@ class InterruptedRun(LakewrightError):
     """The run was asked to stop (SIGTERM, SIGINT, ``lakewright cancel``)."""
 
     exit_code = 130
+
+
+_FROM_JAVA = "An error occurred while calling"
+
+
+def first_words(error: BaseException | str, *, most: int | None = 400) -> str:
+    r"""The first line of a message that says something, cut to ``most`` characters; without one, the error's type.
+
+    Spark puts plans and stack traces below it, and Py4J words of its own above. Secrets are masked before it is cut:
+    the first half of one would not be known again in the middle of a longer text.
+
+    >>> first_words(ValueError("An error occurred while calling o1.save.\n: no such disk\n\tat Disk.java"))
+    'no such disk'
+    >>> first_words(ConnectionError())
+    'ConnectionError'
+    """
+    lines = [line.strip().removeprefix(": ") for line in mask(str(error)).splitlines() if line.strip(" :")]
+    said = next((line for line in lines if not line.startswith(_FROM_JAVA)), "")[:most]
+    return said or ("" if isinstance(error, str) else type(error).__name__)
+
+
+def name_and_words(error: BaseException) -> str:
+    """One line of an error that nobody has explained: what it is, without a stack trace."""
+    name, said = type(error).__name__, first_words(error)
+    return name if said == name else f"{name}: {said}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from typer import TyperException
 
-from lakewright.errors import LakewrightError
+from lakewright.errors import LakewrightError, first_words, name_and_words
 
 __all__ = ["Failure", "describe"]
 
@@ -39,17 +39,10 @@ def describe(error: BaseException) -> Failure:
         where = "" if error.filename is None else f"{error.filename}: "
         return Failure(type(error).__name__, f"{where}{error.strerror}", None, 1)
     if type(error).__module__.startswith("pyspark.errors"):
-        return Failure(type(error).__name__, first_line(error), _LOOK_CLOSER, 1)
-    return Failure(type(error).__name__, f"{type(error).__name__}: {first_line(error)}", _LOOK_CLOSER, 1)
+        return Failure(type(error).__name__, first_words(error, most=None), _LOOK_CLOSER, 1)
+    return Failure(type(error).__name__, name_and_words(error), _LOOK_CLOSER, 1)
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of a message that says something; Spark puts plans and stack traces below it."""
-    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith(_FROM_JAVA)), type(error).__name__)
-
-
-_FROM_JAVA = "An error occurred while calling"
 _LOOK_CLOSER = "The same command with --debug shows where it happened."
 
 

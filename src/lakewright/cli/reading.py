@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakewright.cli.failures import first_line
 from lakewright.cli.frames import FormatOption, show_frame
 from lakewright.cli.opening import open_project
 from lakewright.cli.screen import Screen
-from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean
+from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean, first_words
 
 if TYPE_CHECKING:
     from lakewright.pipelines.project import Project
@@ -100,7 +99,7 @@ def _explained(error: Exception, known: set[str], project: Project) -> Exception
     """Spark's first line, and for an unknown table the nearest one; what fails while it runs stays as it is."""
     if type(error).__name__ not in ("AnalysisException", "ParseException"):
         return error
-    message = re.sub(r" SQLSTATE: \w+.*| Verify the spelling.*", "", first_line(error))
+    message = re.sub(r" SQLSTATE: \w+.*| Verify the spelling.*", "", first_words(error, most=None))
     unknown = re.search(r"table or view `?([^`]+?)`? cannot be found", message)
     if unknown is None:
         return ConfigurationError(message)

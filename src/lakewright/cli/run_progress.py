@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from lakewright.cli.failures import first_line
 from lakewright.cli.screen import Screen
+from lakewright.errors import first_words
 from lakewright.pipelines.progress import DatasetDone, Event, Listener, Note, Outcome, SliceDone, SliceStarted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def slice_line(outcome: Outcome) -> str:
         line += f", {outcome.receipt.rows:,} rows"
     if outcome.attempts > 1:
         line += f", {outcome.attempts} attempts"
-    return line if outcome.error is None else f"{line}: {first_line(outcome.error)}"
+    return line if outcome.error is None else f"{line}: {first_words(outcome.error, most=None)}"
 
 
 def _tell(screen: Screen, event: Event) -> None:

@@ -121,7 +121,7 @@ def failure_of(text: str) -> Failure:
         if found := re.search(pattern, text, re.IGNORECASE):
             facts = {"slot": "", "pid": "", **{k.rstrip("2"): v for k, v in found.groupdict().items() if v}}
             return Failure(failure.problem.format(**facts), failure.hint.format(**facts))
-    return Failure(mask(_first_words(text)), "The worker's log tells more.")
+    return Failure(_first_words(mask(text)), "The worker's log tells more.")
 
 
 def run_state(status: Mapping[str, Any] | None) -> RunState:

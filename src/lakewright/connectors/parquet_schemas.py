@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lakewright.errors import InputError
+from lakewright.errors import InputError, first_words
 from lakewright.model.arrivals import FileVersion
 
 __all__ = ["as_struct", "footer_schemas"]
@@ -24,8 +24,7 @@ def footer_schemas(folder: Path, files: Sequence[FileVersion]) -> Iterator[tuple
             schema = pyarrow.parquet.read_schema(folder / file.path)
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError(
-                f"{folder / file.path} is no whole Parquet file. Nothing was read. Arrow says: "
-                f"{str(error).splitlines()[0]}",
+                f"{folder / file.path} is no whole Parquet file. Nothing was read. Arrow says: {first_words(error)}",
                 hint="Deliver the file again, whole. Producers write aside and rename when they are done.",
             ) from error
         yield file.path, {field.name: _spark_type(field.type) for field in schema}

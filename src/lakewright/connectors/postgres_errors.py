@@ -39,7 +39,7 @@ class DatabaseFailure(Exception):
     """The cause of an error of ours: PostgreSQL's own words, masked, after their SQLSTATE."""
 
     def __init__(self, state: str, text: str) -> None:
-        super().__init__(f"SQLSTATE {state}: {mask(_first(text))}")
+        super().__init__(f"SQLSTATE {state}: {_first(text)}")
         self.state = state
 
 
@@ -57,7 +57,7 @@ def explain_database_error(error: psycopg.Error, *, what: str, effect: str, read
 def explain_text(state: str | None, text: str, *, what: str, effect: str, reading: bool = False) -> LakewrightError:
     """The same for a message that came by another way (Spark's JDBC reader, a worker)."""
     state = state or _state_of_text(text)
-    said = mask(_first(text))
+    said = _first(text)
     kind, problem, hint = _problem(state, said, InputError if reading else TargetError)
     error = kind(f"{what}: {problem} {effect}".strip(), hint=hint)
     error.__cause__ = DatabaseFailure(state, text)
@@ -127,7 +127,7 @@ def _state_of_text(text: str) -> str:
 
 
 def _first(text: str) -> str:
-    """The line that tells most, without the words in front of it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The line that tells most, without the words in front of it; masked before it is cut."""
+    lines = [line.strip() for line in mask(text).splitlines() if line.strip()]
     told = next((line for line in lines if "FATAL:" in line or "ERROR:" in line), lines[0] if lines else "")
     return re.sub(r"^.*?(?:FATAL|ERROR):\s+", "", told).rstrip(".")[:300]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import ConnectionArguments, Session, TableName, ask, quoted, words
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
-from lakewright.errors import InputError
+from lakewright.errors import InputError, first_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +122,7 @@ def column_types(schema: StructType, what: str) -> dict[str, str]:
 def _wrong_file(what: str, file: Path, error: Exception) -> InputError:
     """PostgreSQL's own words, which name the line and the column."""
     diagnosis = getattr(error, "diag", None)
-    said = getattr(diagnosis, "message_primary", None) or str(error).splitlines()[0]
+    said = getattr(diagnosis, "message_primary", None) or first_words(error)
     context = getattr(diagnosis, "context", None) or ""
     place = context.splitlines()[0].partition(", ")[2] if context else ""
     where = f" ({place})" if place else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from lakewright.errors import MAY_PASS, InputError, LakewrightError, SchemaChangeError, TargetError
+from lakewright.errors import MAY_PASS, InputError, LakewrightError, SchemaChangeError, TargetError, first_words
 
 __all__ = [
     "OUTSIDE_SLICE",
@@ -14,7 +14,6 @@ __all__ = [
     "explain_lost_java",
     "explain_lost_server",
     "explain_write_error",
-    "first_words",
     "is_transient",
     "root_message",
 ]
@@ -123,7 +122,7 @@ def explain_write_error(
         )
     if "No space left on device" in text or "File too large" in text or "Disk quota exceeded" in text:
         return TargetError(
-            f"{dataset}: no room to write to {path} ({_first_line(text)}). The table is unchanged.",
+            f"{dataset}: no room to write to {path} ({first_words(text)}). The table is unchanged.",
             hint="Free some space, then run again: nothing that was done is lost.",
         )
     if "Permission denied" in text or "AccessDenied" in text or "Mkdirs failed" in text:
@@ -132,7 +131,7 @@ def explain_write_error(
             hint="Give this user write permission on that folder, or set another `lake` in lakewright.toml.",
         )
     if "DELTA_FAILED_TO_MERGE_FIELDS" in text or "DELTA_METADATA_MISMATCH" in text:
-        return SchemaChangeError(f"{dataset}: the rows do not fit the table {path}: {_first_line(text)}")
+        return SchemaChangeError(f"{dataset}: the rows do not fit the table {path}: {first_words(text)}")
     return explain_gone_file(error, dataset=dataset, effect=" Nothing was written.")
 
 
@@ -156,7 +155,7 @@ def explain_gone_version(error: BaseException, *, dataset: str, version: int) ->
     if not any(sign in text for sign in _GONE_VERSION):
         return None
     return TargetError(
-        f"{dataset}: version {version} can no longer be read: {_plain(_first_line(text))} Nothing was written.",
+        f"{dataset}: version {version} can no longer be read: {_plain(first_words(text))} Nothing was written.",
         hint=f"Read a newer version. `history` on {dataset} keeps versions for longer, from now on.",
     )
 
@@ -181,13 +180,6 @@ def explain_lost_java(what: str) -> TargetError:
     )
 
 
-def first_words(error: BaseException) -> str:
-    """One line of an error that nobody has explained: what it is, without a stack trace."""
-    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
-    told = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
-    return f"{type(error).__name__}: {told[:300]}"
-
-
 def root_message(error: BaseException) -> str:
     """The text of an error and of what caused it, down to the bottom."""
     texts, seen = [], set()
@@ -205,10 +197,6 @@ def root_message(error: BaseException) -> str:
             java = java.getCause() if hasattr(java, "getCause") else None
         at = at.__cause__ or at.__context__
     return "\n".join(texts)
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
 
 
 def _plain(line: str) -> str:

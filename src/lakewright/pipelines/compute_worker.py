@@ -20,8 +20,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import NoReturn, TextIO, cast
 
-from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, TargetError
-from lakewright.lake.delta_errors import first_words, is_transient
+from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, TargetError, name_and_words
+from lakewright.lake.delta_errors import is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags
 from lakewright.lake.lake import Lake
 from lakewright.masking import mask
@@ -172,7 +172,7 @@ class _Worker:
             self._project.lake.session()
             self._link.send(Ready())
         except BaseException as error:
-            words = f"The Spark of the compute did not start: {first_words(error)}"
+            words = f"The Spark of the compute did not start: {name_and_words(error)}"
             told = error if isinstance(error, LakewrightError) else TargetError(words)
             self._link.send(Failed(0, ToldError.of(told), transient=is_transient(error)))
 
@@ -242,7 +242,7 @@ class _Worker:
         if dataset is None and isinstance(error, LakewrightError):  # it says so
             told = error
         elif dataset is None:
-            told = TargetError(f"{order.dataset}: {first_words(error)}")
+            told = TargetError(f"{order.dataset}: {name_and_words(error)}")
         else:
             told = explain_failure(error, dataset, order.state.slice.id, lost_java=False)
         lake.renew_session()  # a Connect server that was restarted does not know the old one

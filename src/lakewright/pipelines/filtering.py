@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
-from lakewright.errors import LimitExceeded, StepFailed
+from lakewright.errors import LimitExceeded, StepFailed, first_words
 from lakewright.failpoints import failpoint
 from lakewright.model.arrivals import JsonValue
 from lakewright.model.findings import Finding
@@ -62,10 +62,9 @@ def _explained(current: Attempt, tally: FilterTally, error: Exception) -> Except
     blame = find_failing_row(tally.judged, tally.conditions)
     if blame is None:
         return error
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return StepFailed(
         f"{current.dataset.place}: {current.dataset.name}, slice {current.slice.id}: the filter '{blame.filter}' "
-        f"cannot be computed for the row {blame.row}: {said[:300]} Nothing was written.",
+        f"cannot be computed for the row {blame.row}: {first_words(error)} Nothing was written.",
         hint="Use a function that gives NULL instead (try_cast, try_divide), or a Dead-Letter rule before the filter.",
     )
 

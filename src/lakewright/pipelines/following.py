@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from lakewright.errors import first_words
 from lakewright.model.runs import RunState
 from lakewright.model.schedules import newest_time
 from lakewright.model.times import cell_interval, cell_of
@@ -115,7 +116,7 @@ def _outcome(after: After, one: Produced) -> Literal["ok", "failed", "skip", "op
 
 def _why(after: After, one: Produced) -> str:
     what = f"{after.pipeline} ({after.task})" if after.task else after.pipeline
-    first = "" if not one.error else f": {one.error.splitlines()[0]}"
+    first = "" if not one.error else f": {first_words(one.error, most=None)}"
     return (
         f"{what} {_OVER.get(one.state, one.state)} for {one.run_time:%Y-%m-%d %H:%M} (run {one.run_id}){first}. "
         "Nothing was started; a good run of it starts this one."

@@ -15,9 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lakewright.errors import ConfigurationError, InterruptedRun, LakewrightError, LeaseHeldError, TargetError
+from lakewright.errors import (
+    ConfigurationError,
+    InterruptedRun,
+    LakewrightError,
+    LeaseHeldError,
+    TargetError,
+    name_and_words,
+)
 from lakewright.failpoints import failpoint
-from lakewright.lake.delta_errors import first_words, is_transient
+from lakewright.lake.delta_errors import is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags
 from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, LATE_ROWS
 from lakewright.model.identity import Identity
@@ -147,8 +154,8 @@ def _maintain(shop: Workshop, name: str, policy: Maintenance, *, dry_run: bool, 
         return TableOutcome(name, "left", error.message)
     except Exception as error:
         if is_transient(error):
-            return TableOutcome(name, "left", f"somebody else wrote to it at the same time ({first_words(error)})")
-        explained = error if isinstance(error, LakewrightError) else TargetError(f"{name}: {first_words(error)}")
+            return TableOutcome(name, "left", f"somebody else wrote to it at the same time ({name_and_words(error)})")
+        explained = error if isinstance(error, LakewrightError) else TargetError(f"{name}: {name_and_words(error)}")
         return TableOutcome(name, "failed", str(explained), error=error)
 
 

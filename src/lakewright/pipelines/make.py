@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakewright.errors import InputError, LakewrightError, LimitExceeded, SchemaChangeError, StepFailed, TargetError
+from lakewright.errors import (
+    InputError,
+    LakewrightError,
+    LimitExceeded,
+    SchemaChangeError,
+    StepFailed,
+    TargetError,
+    first_words,
+    name_and_words,
+)
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error
 from lakewright.lake.schemas import fit_to_table
@@ -166,8 +175,7 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
         raise
     except (Exception, SystemExit) as error:  # a step that asks the process to end has failed, whatever its code
         raise StepFailed(
-            f"{dataset.place}: {dataset.name} failed on slice {current.slice.id}: "
-            f"{type(error).__name__}: {_first_line(error)}"
+            f"{dataset.place}: {dataset.name} failed on slice {current.slice.id}: {name_and_words(error)}"
         ) from error
     frames = result if isinstance(result, dict) else {dataset.name: result}
     wanted = {dataset.name, *dataset.outputs} - envelope_outputs(dataset) - fan_in_outputs(dataset)
@@ -195,7 +203,7 @@ def _query(current: Attempt, inputs: list[InputFrame]) -> DataFrame:
         return session.sql(current.dataset.sql or "")
     except Exception as error:
         raise StepFailed(
-            f"{current.dataset.place}: the SQL of {current.dataset.name} is wrong: {_first_line(error)}"
+            f"{current.dataset.place}: the SQL of {current.dataset.name} is wrong: {first_words(error)}"
         ) from error
 
 
@@ -292,7 +300,7 @@ def publish_once(
         explained = explain_null_partition(error) or explain_write_error(error, dataset=name, path=table.path)
         if explained is None:
             raise StepFailed(
-                f"{current.dataset.place}: {name}, slice {current.slice.id} failed: {_first_line(error)}"
+                f"{current.dataset.place}: {name}, slice {current.slice.id} failed: {first_words(error)}"
             ) from error
         raise explained from error
 
@@ -385,7 +393,3 @@ def _check_preserved(current: Attempt, counters: Counters, commit: Commit) -> No
         hint='A join that finds no match or several is the usual cause; declare rows="reduce" or "expand" '
         "if it is meant.",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:400]

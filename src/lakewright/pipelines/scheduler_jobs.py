@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from threading import Event as Flag
 from typing import Literal
 
-from lakewright.errors import InterruptedRun
+from lakewright.errors import InterruptedRun, first_words
 from lakewright.pipelines.following import following_run_id
 from lakewright.pipelines.launching import BUSY, Child, Launcher
 from lakewright.pipelines.scheduling import Decision, Facts, scheduled_run_id, share_out
@@ -176,7 +176,7 @@ class Jobs:
             for at, one in ended:
                 state = "lost" if one.state == "running" else one.state
                 self.summary.runs[state] += 1
-                why = "" if one.error is None else f": {one.error.splitlines()[0]}"
+                why = "" if one.error is None else f": {first_words(one.error, most=None)}"
                 self._tell(f"{job.pipeline}: {at:%Y-%m-%d %H:%M} {state}{why}", "info" if state == "ok" else "warning")
             self._judge(job, bool(ended), now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lakewright.errors import first_words
 from lakewright.model.findings import Finding
 from lakewright.model.receipts import Receipt
 from lakewright.store import HeldLease, Pause, RunRecord, StepRecord, Store
@@ -77,7 +78,7 @@ def _datasets(store: Store) -> list[DatasetStatus]:
 def _note(newest: Receipt | None, step: StepRecord | None) -> str:
     """What went wrong last, why a slice was left out, or that the newest one is partial."""
     if step is not None and step.error is not None:
-        return step.error.splitlines()[0]
+        return first_words(step.error, most=None)
     if step is not None and step.state == "skipped":
         return f"{step.slice_id} {step.reason}"
     if newest is not None and newest.counters.is_partial and newest.counters.completeness is not None:

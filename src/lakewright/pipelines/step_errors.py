@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakewright.errors import LakewrightError, StepFailed
-from lakewright.lake.delta_errors import explain_lost_java, explain_lost_server, first_words
+from lakewright.errors import LakewrightError, StepFailed, name_and_words
+from lakewright.lake.delta_errors import explain_lost_java, explain_lost_server
 from lakewright.pipelines.definitions import Dataset
 
 __all__ = ["explain_failure"]
@@ -19,6 +19,6 @@ def explain_failure(error: BaseException, dataset: Dataset, slice_id: str, *, lo
     if isinstance(error, LakewrightError):
         return error
     # Whatever nobody explained comes out as one line with its place, never as a stack trace.
-    unexplained = StepFailed(f"{dataset.place}: {dataset.name}, slice {slice_id} failed: {first_words(error)}")
+    unexplained = StepFailed(f"{dataset.place}: {dataset.name}, slice {slice_id} failed: {name_and_words(error)}")
     unexplained.__cause__ = error
     return unexplained

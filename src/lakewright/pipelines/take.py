@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from lakewright.connectors.read_errors import explain_read_error
-from lakewright.errors import ConfigurationError, InputError, LakewrightError, StepFailed, TargetError
+from lakewright.errors import ConfigurationError, InputError, LakewrightError, StepFailed, TargetError, first_words
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error, root_message
 from lakewright.lake.schemas import fit_to_table
@@ -204,7 +204,7 @@ def as_schema(shop: Workshop, dataset: Dataset) -> StructType | None:
         return cast("StructType | None", complete(shop.lake.session().createDataFrame([], schema).schema))
     except Exception as error:
         raise ConfigurationError(
-            f"{dataset.place}: the schema of {dataset.name} cannot be read: {str(error).splitlines()[0]}"
+            f"{dataset.place}: the schema of {dataset.name} cannot be read: {first_words(error)}"
         ) from None
 
 
@@ -234,7 +234,7 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
     except Exception as error:
         explained = explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=table.path)
         if explained is None:
-            first = root_message(error).splitlines()[0][:300]
+            first = first_words(root_message(error)) or type(error).__name__
             raise StepFailed(f"{dataset.place}: {dataset.name}, {current.slice.id} failed: {first}") from error
         raise explained from error
     if commit is None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakewright.errors import ConfigurationError, LakewrightError, StepFailed
+from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, name_and_words
 from lakewright.patterns.idempotency.delta_paths import table_exists
 
 if TYPE_CHECKING:
@@ -100,9 +100,8 @@ def _call(step: Step, frame: DataFrame, what: str, run: str) -> DataFrame:
     except LakewrightError:
         raise
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), "")[:300]
         raise StepFailed(
-            f"Local Sequencer: {what} failed in run {run}: {type(error).__name__}: {first} No later step was run."
+            f"Local Sequencer: {what} failed in run {run}: {name_and_words(error)} No later step was run."
         ) from error
 
 

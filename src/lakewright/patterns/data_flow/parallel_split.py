@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lakewright.errors import ConfigurationError, LakewrightError, TargetError
+from lakewright.errors import ConfigurationError, LakewrightError, TargetError, name_and_words
 from lakewright.patterns.data_flow.branches import DeltaBranch, FilesBranch, Written
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ def _outcome(
     except LakewrightError as error:
         return BranchOutcome("failed", str(error), error)
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), "")[:200]
-        return BranchOutcome("failed", f"{type(error).__name__}: {first}", error)
+        return BranchOutcome("failed", name_and_words(error), error)
     if written.done:
         return BranchOutcome("written", written.detail)
     if written.last is not None and written.last > batch:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, first_words
 from lakewright.model.columns import business_columns
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ def _blamed(df: DataFrame, conditions: Mapping[str, Column], error: Exception) -
         try:
             _judged(df, {name: condition}).schema  # noqa: B018  asking for it is what fails
         except Exception as alone:
-            said = next((line.strip() for line in str(alone).splitlines() if line.strip()), type(alone).__name__)
             return ConfigurationError(
-                f"{_NAME}: the filter '{name}' does not fit: {said[:300]}",
+                f"{_NAME}: the filter '{name}' does not fit: {first_words(alone)}",
                 hint=f"The input has {', '.join(business_columns(df.columns))}.",
             )
     return ConfigurationError(f"{_NAME}: the filters do not fit: {error}")

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
-from lakewright.errors import ConfigurationError, TargetError
+from lakewright.errors import ConfigurationError, TargetError, first_words
 from lakewright.model.deletion_vectors import lost_vectors
 from lakewright.model.paths import local_folder
 from lakewright.model.times import parse_duration
@@ -71,5 +71,4 @@ def _local(uri: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    line = str(error).splitlines()[0]
-    return re.sub(r"^\[\w+(\.\w+)*\] ", "", line).rstrip(".")
+    return re.sub(r"^\[\w+(\.\w+)*\] ", "", first_words(error)).rstrip(".")

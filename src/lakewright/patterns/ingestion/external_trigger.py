@@ -23,7 +23,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from lakewright.errors import ConfigurationError, InterruptedRun, LeaseHeldError
+from lakewright.errors import ConfigurationError, InterruptedRun, LeaseHeldError, first_words
 from lakewright.failpoints import failpoint
 from lakewright.model.times import parse_duration, utc_now
 from lakewright.model.triggers import FINISHED, Channel, Event, EventLedger, EventState, Malformed, Message
@@ -229,8 +229,7 @@ def _is_wanted(event: Event, types: Sequence[str], where: Callable[[Event], bool
 
 
 def _told(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text.splitlines()[0][:1000]
+    return first_words(error, most=1000)
 
 
 def _joined(problems: Mapping[str, str]) -> str:

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakewright.connectors.read_errors import explain_read_error
-from lakewright.errors import InputError, LakewrightError, StepFailed
-from lakewright.lake.delta_errors import explain_write_error, first_words
+from lakewright.errors import InputError, LakewrightError, StepFailed, name_and_words
+from lakewright.lake.delta_errors import explain_write_error
 from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.patterns.error_management.progress_report import keeping_millis, told_of_batch
 from lakewright.pipelines.definitions import Dataset
@@ -215,4 +215,4 @@ def _explained(error: Any, dataset: Dataset, path: str) -> Exception:
             "or somebody wrote to it. Nothing was written.",
             hint=f"Read it again from the beginning: `lakewright stream rewind {dataset.name} --all`.",
         )
-    return StepFailed(f"{dataset.place}: the stream {dataset.name} failed: {first_words(error)}")
+    return StepFailed(f"{dataset.place}: the stream {dataset.name} failed: {name_and_words(error)}")

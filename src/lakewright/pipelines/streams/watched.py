@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
-from lakewright.errors import LakewrightError, LeaseHeldError, StepFailed
-from lakewright.lake.delta_errors import explain_lost_java, first_words, is_transient
+from lakewright.errors import LakewrightError, LeaseHeldError, StepFailed, first_words, name_and_words
+from lakewright.lake.delta_errors import explain_lost_java, is_transient
 from lakewright.pipelines.progress import Listener, Note
 from lakewright.pipelines.streams.drain import drain
 from lakewright.pipelines.streams.harvest import harvest_stream
@@ -180,7 +180,7 @@ class WatchedStream:
         self._failures += 1
         self._outcome.restarts += 1
         self._again_at = time.monotonic() + pause
-        first = shorten(str(error).splitlines()[0], 160)
+        first = shorten(first_words(error), 160)
         self._tell(Note(f"{name}: {first} The stream starts again in {pause:.1f} s.", "warning"))
 
     def _worth_another_try(self, error: Exception) -> bool:
@@ -214,7 +214,7 @@ class WatchedStream:
             self._outcome.error = explain_lost_java(f"The stream {name}")
             return
         if not isinstance(error, LakewrightError):
-            error = StepFailed(f"{self._current.dataset.place}: the stream {name} failed: {first_words(error)}")
+            error = StepFailed(f"{self._current.dataset.place}: the stream {name} failed: {name_and_words(error)}")
         self._outcome.error = error
         grant, step_id = self._current.grant, self._current.step_id
         # Where the store does not answer, the next process finds an open record, and settles it.

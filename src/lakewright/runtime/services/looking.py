@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lakewright.errors import first_words
 from lakewright.runtime.services import processes
 from lakewright.runtime.services.contract import NotReadyError, Service, ServiceStatus, had_no_room, require_packages
 from lakewright.runtime.services.ports import accepts
@@ -26,7 +27,7 @@ def look(folder: Path, service: Service, *, ask: bool = True) -> ServiceStatus:
         answer = service.ask(place, state) if ask else _open_port(service, state)
         return describe(place, service, state, answer, None)
     except NotReadyError as error:
-        return describe(place, service, state, None, str(error).splitlines()[0])
+        return describe(place, service, state, None, first_words(error))
 
 
 def _open_port(service: Service, state: State) -> str:
