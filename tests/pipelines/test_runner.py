@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from lakewright import JsonFiles
 from lakewright.errors import StepFailed
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
 from tests.processes import environment
@@ -42,7 +43,19 @@ def flaky(project, error: str, options: str = "retries=2"):
 def test_a_transient_error_is_retried_and_nothing_is_lost_or_doubled(project, monkeypatch):
     monkeypatch.setattr("lakewright.pipelines.runner.random.Random.random", lambda self: -0.5)
     shop = flaky(project, "ConnectionError('the database is down')")
+    look, away = JsonFiles.look, [ConnectionError("the broker has failed over"), ConnectionError()]
+
+    def looking(source, ctx):
+        if away:
+            raise away.pop(0)
+        return look(source, ctx)
+
+    monkeypatch.setattr(JsonFiles, "look", looking)
     summary = ok(shop.run(at="2026-01-02"))
+    assert [note.message for note in summary.notes][:2] == [
+        "orders: the broker has failed over Trying again in 0.0 s.",
+        "orders: ConnectionError Trying again in 0.0 s.",
+    ]
     assert [o.attempts for o in summary.outcomes if o.dataset == "clean"] == [3]
     assert len(rows_of(shop, "clean")) == 1
     assert [s.state for s in shop.store.steps.of_run(summary.run_id)] == ["ok", "failed", "failed", "ok"]

@@ -62,7 +62,7 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
         f"{step.dataset} {step.slice_id}: a step of run {step.run_id} is open; the next run settles it."
         for step in shop.store.steps.open_steps()
     ]
-    warnings += [warning for name in names if (warning := load_warning(shop.graph[name])) is not None]
+    warnings += [warning for name in names if (warning := load_warning(shop, shop.graph[name])) is not None]
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
     warnings += [*going_back_notes(shop, plans, shop.now()), *choice_warnings(shop.graph)]
     warnings += boundary_warnings([plan.dataset for plan in plans], shop.store)

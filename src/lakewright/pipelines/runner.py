@@ -18,7 +18,7 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any, Literal
 
-from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed
+from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed, first_words
 from lakewright.lake.delta_errors import is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.runs import StepState
@@ -250,8 +250,8 @@ class Runner:
             return [SliceState(WHOLE, "due", news)] if news else []
         overdue: list[SliceState] = []
         if dataset.is_source and self._take_new:
-            self._turns.patiently(dataset, lambda: record_arrivals(self._shop, dataset))
-            if (warning := load_warning(dataset)) is not None:
+            self._take_in(dataset)
+            if (warning := load_warning(self._shop, dataset)) is not None:
                 self._note(warning, "warning")
             overdue = self._waiting(dataset)
         for given in dataset.inputs:
@@ -261,6 +261,18 @@ class Runner:
         for problem in settle_markers(self._shop, plan):
             self._note(problem, "warning")
         return [*plan.to_make, *new_skips(self._shop.store, plan), *overdue]
+
+    def _take_in(self, dataset: Dataset) -> None:
+        """Record what is new, with the source's retries: windows are recorded in one transaction, or not at all."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._turns.patiently(dataset, lambda: record_arrivals(self._shop, dataset))
+            except Exception as error:
+                if attempt > dataset.retries or not self._may_pass(dataset, error):
+                    raise
+                self._wait_after(error, attempt, f"{dataset.name}: ")
 
     def _waiting(self, dataset: Dataset) -> list[SliceState]:
         """Tell which folders of a source are not complete yet; those that took too long fail, after all others."""
@@ -298,12 +310,7 @@ class Runner:
                 made = self._attempt(dataset, state, attempt)
             except Exception as error:
                 if attempt <= dataset.retries and self._may_pass(dataset, error):
-                    pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
-                    what = f"{dataset.name} {state.slice.id}: "
-                    first = shorten(str(error).splitlines()[0].removeprefix(what), 160)
-                    self._note(f"{what}{first} Trying again in {pause:.1f} s.")
-                    self._stop.wait(pause)
-                    self._shop.lake.renew_session()  # a Connect server that was restarted does not know the old one
+                    self._wait_after(error, attempt, f"{dataset.name} {state.slice.id}: ")
                     continue
                 return self._failed(dataset, state, error, attempt, time.monotonic() - began)
             seconds = time.monotonic() - began
@@ -311,6 +318,14 @@ class Runner:
             done = "skipped" if state.status in ("unmet", "skipped") else done
             receipt = made.public if made.receipts else None
             return Outcome(dataset.name, state.slice.id, done, state.reason, seconds, attempt, receipt)
+
+    def _wait_after(self, error: Exception, attempt: int, what: str) -> None:
+        """Tell why it is tried again, and wait: longer each time."""
+        pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
+        first = shorten(first_words(error).removeprefix(what), 160)
+        self._note(f"{what}{first} Trying again in {pause:.1f} s.")
+        self._stop.wait(pause)
+        self._shop.lake.renew_session()  # a Connect server that was restarted does not know the old one
 
     def _may_pass(self, dataset: Dataset, error: Exception) -> bool:
         return is_transient(error) and not self._stop.is_set() and not self._has_lost_java(dataset)

@@ -69,7 +69,7 @@ def look_for_new(shop: Workshop, dataset: Dataset) -> Sequence[Found]:
     return () if found is None else (found,)
 
 
-def load_warning(dataset: Dataset) -> str | None:
+def load_warning(shop: Workshop, dataset: Dataset) -> str | None:
     """What speaks against how a source is loaded."""
     warning = getattr(dataset.load, "warning", None)
     told: str | None = None if warning is None else warning(dataset.event_time)
