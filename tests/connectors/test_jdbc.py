@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,13 +16,23 @@ from pyspark.sql.types import StructType
 from tests.pipelines.shop import made, ok, rows_of
 
 from lakewright.connectors.jdbc import Jdbc
+from lakewright.connectors.postgres_connection import connection_arguments, jdbc_options
+from lakewright.connectors.postgres_errors import explain_text
 from lakewright.connectors.read_errors import explain_read_error
-from lakewright.errors import ConfigurationError, InputError, LakewrightError, MissingColumnsError, SchemaChangeError
+from lakewright.errors import (
+    ConfigurationError,
+    InputError,
+    LakewrightError,
+    MissingColumnsError,
+    SchemaChangeError,
+    TargetError,
+)
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.protocols import SourceContext
 from lakewright.model.secrets import Secret
+from lakewright.pipelines import take
 
 TIME = datetime(2026, 1, 5, tzinfo=UTC)
 USERS = """
@@ -198,6 +209,40 @@ def test_a_server_that_stops_while_rows_are_read_is_worth_another_try(reader):
     explained = explain_read_error(caught.value)
     assert explained is not None
     assert "the database stopped the work" in str(explained)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "connection failed: FATAL:  sorry, too many clients already",
+        "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        'FATAL:  too many connections for role "blog"',
+        "failed to resolve host 'db.example': [Errno -3] Temporary failure in name resolution",
+        "connection to server at 10.0.0.1 failed: Network is unreachable",
+        "SSL connection has been closed unexpectedly",
+        "This connection has been closed.",
+        "ERROR: canceling statement due to conflict with recovery",
+        "ERROR: deadlock detected",
+        "The connection attempt failed.",
+    ],
+)
+def test_a_failure_of_the_database_that_may_pass_is_worth_another_try(monkeypatch, said):
+    explained = explain_text(None, said, what="users", effect="Nothing was read.", reading=True)
+    assert isinstance(explained, TargetError)
+    assert is_transient(explained)
+
+    def failing(*_, **__):
+        raise RuntimeError(f"Job aborted: org.postgresql.util.PSQLException: {said}")
+
+    def failing_explained(*_, **__):
+        raise TargetError("users: the write failed") from RuntimeError(f"org.postgresql.util.PSQLException: {said}")
+
+    monkeypatch.setattr(take, "properties_of", lambda *_: {})
+    for write in (failing, failing_explained):
+        monkeypatch.setattr(take, "fit_to_table", write)
+        with pytest.raises(TargetError) as caught:
+            take._write(MagicMock(), Arrival("users", 1, {}, TIME), MagicMock())
+        assert is_transient(caught.value)
 
 
 def test_a_window_that_is_in_bronze_is_never_read_again(project, postgres, monkeypatch):

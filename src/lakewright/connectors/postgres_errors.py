@@ -28,8 +28,18 @@ _LOST = (
     "Connection reset",
     "Broken pipe",
     "EOF detected",
+    "SSL connection has been closed unexpectedly",
 )
-_UNREACHABLE = ("Connection refused", "timeout expired", "timed out", "could not translate host", "No route to host")
+_UNREACHABLE = (
+    "Connection refused",
+    "timeout expired",
+    "timed out",
+    "could not translate host",
+    "failed to resolve host",
+    "No route to host",
+    "Network is unreachable",
+    "The connection attempt failed",
+)
 _NOT_NOW = ("the database system is starting up", "the database system is shutting down", "in recovery mode")
 _FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 _STATE = re.compile(r"SQLSTATE (\w{5})")
@@ -83,7 +93,13 @@ def _problem(state: str, said: str, other: type[LakewrightError]) -> tuple[type[
             f"the disk of the database is full ({said}).",
             "Free some space on the disk of the database, then run again.",
         )
-    if state.startswith(("53", "57")):
+    if state == "53300":
+        return (
+            TargetError,
+            f"the database takes no more connections ({said}).",
+            "Allow it more of them, or run with less in parallel.",
+        )
+    if state.startswith(("40", "53", "57")):
         return TargetError, f"the database stopped the work ({said}).", "Run again once it is back."
     if state == "55P03":
         return (
@@ -116,6 +132,11 @@ def _state_of_text(text: str) -> str:
         ("no password supplied", "28P01"),
         ("permission denied", "42501"),
         ("too many clients", "53300"),
+        ("too many connections", "53300"),
+        ("remaining connection slots are reserved", "53300"),
+        ("conflict with recovery", "40001"),
+        ("could not serialize access", "40001"),
+        ("deadlock detected", "40P01"),
     ):
         if word in text:
             return state

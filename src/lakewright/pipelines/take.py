@@ -230,13 +230,13 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
         explained = explain_read_error(error.__cause__) if error.__cause__ is not None else None
         if explained is None:
             raise
-        raise explained from error
+        raise explained from (explained.__cause__ or error)
     except Exception as error:
         explained = explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=table.path)
         if explained is None:
             first = first_words(root_message(error)) or type(error).__name__
             raise StepFailed(f"{dataset.place}: {dataset.name}, {current.slice.id} failed: {first}") from error
-        raise explained from error
+        raise explained from (explained.__cause__ or error)  # a connector's cause tells whether it may pass
     if commit is None:
         raise TargetError(f"{dataset.name}, {current.slice.id}: a newer attempt has already committed.")
     return commit
