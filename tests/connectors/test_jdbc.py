@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from lakewright.errors import (
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connection, Connections
+from lakewright.model.loads import CursorCut
 from lakewright.model.protocols import SourceContext
 from lakewright.model.secrets import Secret
 from lakewright.pipelines import take
@@ -113,6 +115,19 @@ def test_a_cursor_takes_each_range_once_as_it_was_recorded_and_in_parts(reader):
     reader.sql("ALTER TABLE users ALTER changed DROP NOT NULL; INSERT INTO users VALUES (11, 'never', NULL)")
     with pytest.raises(InputError, match="NULL"):
         reader.take(source)
+
+
+def test_a_query_with_percent_signs_is_read_by_its_cursor_again_and_again(reader):
+    reader.sql(USERS)
+    query = "SELECT id, changed, id % 7 AS \"%\" FROM users WHERE name LIKE 'u%'"
+    for source in (Jdbc("db", query=query, cursor="changed"), Jdbc("db", query=query, cursor="%")):
+        first = reader.take(source)
+        assert first is not None
+        assert reader.take(source) is None
+        reader.last = None
+    cut = CursorCut("changed", every=timedelta(hours=1))
+    ctx = replace(reader.ctx(), run_time=TIME)
+    assert len(Jdbc("db", query=query).look_by(cut, ctx)) == 9
 
 
 def test_a_snapshot_is_taken_only_where_a_row_changed(reader):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakewright.connectors.postgres_connection import Session, TableName, ask, no_such_table, quoted
+from lakewright.connectors.postgres_connection import Session, TableName, ask, beside_values, no_such_table, quoted
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
 from lakewright.model.arrivals import JsonValue
 
@@ -125,10 +125,12 @@ def ask_range(session: Session, source: Jdbc, after: str | None, kind: str, *, w
     assert source.cursor is not None
     cursor = quoted(source.cursor)
     _refuse_nulls(session, source, what)
-    where = "" if after is None else f" WHERE {cursor} > %s::{kind}"
-    row = ask(
-        session, f"SELECT max({cursor})::text FROM ({_rows(source)}) AS r{where}", () if after is None else (after,)
-    ).fetchone()
+    highest = f"SELECT max({cursor})::text FROM ({_rows(source)}) AS r"
+    if after is None:
+        row = ask(session, highest).fetchone()
+    else:
+        newer = beside_values(f"{highest} WHERE {cursor} >")
+        row = ask(session, f"{newer} %s::{kind}", (after,)).fetchone()
     return None if row is None or row[0] is None else str(row[0])
 
 
@@ -154,13 +156,13 @@ def ask_intervals(
     """The starts of the intervals before ``end`` that have rows, and how many, counted by the server in one query."""
     assert source.cursor is not None
     _refuse_nulls(session, source, what)
-    cursor = quoted(source.cursor)
+    cursor, counted = beside_values(quoted(source.cursor)), beside_values(_rows(source))
     moment = cursor if kind == "timestamp with time zone" else f"({cursor}::timestamp AT TIME ZONE 'UTC')"
     since, values = ("", (end,)) if begun is None else (f" AND {moment} >= %s", (end, begun))
     rows = ask(
         session,
         f"SELECT date_bin('{every.total_seconds():.0f} s', {moment}, '1970-01-01Z'), count(*) "
-        f"FROM ({_rows(source)}) AS r WHERE {moment} < %s{since} GROUP BY 1 ORDER BY 1",
+        f"FROM ({counted}) AS r WHERE {moment} < %s{since} GROUP BY 1 ORDER BY 1",
         values,
     )
     return [(start.astimezone(UTC), int(count)) for start, count in rows]
