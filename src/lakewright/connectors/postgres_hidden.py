@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from lakewright.connectors.postgres_connection import Session, TableName, ask, connecting, quoted
 from lakewright.connectors.postgres_shape import stored_columns
+from lakewright.connectors.postgres_views import grants_on
 from lakewright.errors import ConfigurationError
 from lakewright.model.columns import SYSTEM_PREFIX
 from lakewright.model.connections import Connection
@@ -38,7 +39,10 @@ def hide_columns(
 def show_through_view(
     session: Session, table: TableName, view: TableName, *, readers: Sequence[str], hidden: Sequence[str] = ()
 ) -> None:
-    """The same within the caller's transaction; nothing is done where the view is as it should be."""
+    """The same within the caller's transaction; nothing is done where the view and its readers are as they should be.
+
+    What others were granted on the view stays, also where it has to be made anew.
+    """
     stored = stored_columns(session, table) or {}
     shown = [name for name in stored if not name.startswith(SYSTEM_PREFIX) and name not in hidden]
     there = [
@@ -52,13 +56,35 @@ def show_through_view(
     ]
     # A view can be given further columns at its end only.
     columns = [*[name for name in there if name in shown], *[name for name in shown if name not in there]]
-    if columns == there:
-        return
-    if there and columns[: len(there)] != there:
-        ask(session, f"DROP VIEW {view.sql}")
-    listed = ", ".join(quoted(name) for name in columns)
-    ask(session, f"CREATE OR REPLACE VIEW {view.sql} AS SELECT {listed} FROM {table.sql}")
-    ask(session, f"REVOKE ALL ON {table.sql} FROM PUBLIC")
+    if columns != there:
+        grants: list[str] = []
+        if there and columns[: len(there)] != there:
+            grants = grants_on(session, view)
+            ask(session, f"DROP VIEW {view.sql}")
+        listed = ", ".join(quoted(name) for name in columns)
+        for statement in (f"CREATE OR REPLACE VIEW {view.sql} AS SELECT {listed} FROM {table.sql}", *grants):
+            ask(session, statement)
+    _let_read(session, table, view, readers)
+
+
+def _let_read(session: Session, table: TableName, view: TableName, readers: Sequence[str]) -> None:
+    """Only what is not so yet: two slices that are made at once could not both change the rights of one table."""
+    on_table, on_view = _granted(session, table), _granted(session, view)
+    if any(role is None for role, _ in on_table):
+        ask(session, f"REVOKE ALL ON {table.sql} FROM PUBLIC")
     for role in readers:
-        ask(session, f"REVOKE ALL ON {table.sql} FROM {quoted(role)}")
-        ask(session, f"GRANT SELECT ON {view.sql} TO {quoted(role)}")
+        if any(one == role for one, _ in on_table):
+            ask(session, f"REVOKE ALL ON {table.sql} FROM {quoted(role)}")
+        if (role, "SELECT") not in on_view:
+            ask(session, f"GRANT SELECT ON {view.sql} TO {quoted(role)}")
+
+
+def _granted(session: Session, relation: TableName) -> set[tuple[str | None, str]]:
+    """Who was granted what by name; None is everybody."""
+    rows = ask(
+        session,
+        "SELECT CASE a.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(a.grantee)::text END, a.privilege_type "
+        "FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = to_regclass(%s)",
+        (relation.sql,),
+    )
+    return {(role, privilege) for role, privilege in rows}

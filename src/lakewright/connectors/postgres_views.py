@@ -15,7 +15,7 @@ from lakewright.connectors.postgres_connection import Session, TableName, ask, q
 from lakewright.connectors.postgres_dropping import drop_unless_held
 from lakewright.errors import ConfigurationError, SchemaChangeError, TargetError
 
-__all__ = ["Version", "drop_unused", "note_version", "show_version", "shown_version", "versions_of"]
+__all__ = ["Version", "drop_unused", "grants_on", "note_version", "show_version", "shown_version", "versions_of"]
 
 _OURS = "lakewright"
 
@@ -90,7 +90,7 @@ def show_version(session: Session, view: TableName, version: Version) -> None:
     if old == new[: len(old)]:  # only then does PostgreSQL replace a view
         ask(session, f"CREATE OR REPLACE VIEW {view.sql} AS {select}")
     else:
-        grants = _grants(session, view)
+        grants = grants_on(session, view)
         _refuse_dependents(session, view, old, new)
         ask(session, f"DROP VIEW {view.sql}")
         ask(session, f"CREATE VIEW {view.sql} AS {select}")
@@ -123,7 +123,7 @@ def _columns(session: Session, relation: TableName) -> list[tuple[str, str]]:
     return [(str(name), str(kind)) for name, kind in rows]
 
 
-def _grants(session: Session, view: TableName) -> list[str]:
+def grants_on(session: Session, view: TableName) -> list[str]:
     """The statements that give a view that is made anew what others were granted on it."""
     rows = ask(
         session,

@@ -78,9 +78,18 @@ def test_a_business_role_sees_the_view_without_the_column_and_no_table(
         hide_columns(connection, table="visits", view="visits_shown", readers=[role], columns=["secret"])
     with psycopg.connect(business) as session:
         assert session.execute("SELECT * FROM visits_shown").fetchall() == [("v1", None)]
+    later, readable = f"later_{at.name}", "SELECT has_table_privilege(%s, 'visits_shown', 'SELECT')"
     with at.connect() as session:
-        session.execute(b"DROP OWNED BY " + role.encode())
-        session.execute(b"DROP ROLE " + role.encode())
+        session.execute(f"CREATE ROLE {later}".encode())
+        hide_columns(connection, table="visits", view="visits_shown", readers=[role, later], columns=["secret"])
+        assert session.execute(readable, [later]).fetchall() == [(True,)]
+        # One column less: the view is made anew, and those who are not named any more keep what they were given.
+        hide_columns(connection, table="visits", view="visits_shown", columns=["secret", "visit"])
+        assert [session.execute(readable, [one]).fetchone() for one in (role, later)] == [(True,), (True,)]
+    with at.connect() as session:
+        for one in (role, later):
+            session.execute(b"DROP OWNED BY " + one.encode())
+            session.execute(b"DROP ROLE " + one.encode())
     with pytest.raises(ConfigurationError, match="no table visit that"):
         hide_columns(connection, table="visit", view="shown")
 
