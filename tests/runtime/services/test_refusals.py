@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import subprocess
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
-from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.errors import ConfigurationError, TargetError, UnknownNameError
 from lakewright.runtime.services import down, state, status, up
+from lakewright.runtime.services.processes import Process
+from lakewright.runtime.services.starting import Start
 from lakewright.runtime.services.state import Place, State
 
 
@@ -121,6 +125,34 @@ def test_a_long_log_becomes_the_previous_one_and_a_short_one_is_kept(
         place.keep_log_small()
         assert place.log.exists() is (kept is None)
         assert (previous.read_text() if previous.exists() else None) == kept
+
+
+def test_a_full_disk_stops_neither_a_deletion_nor_the_other_services(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = State(process=Process(2**22 + 1, "another time"))
+    places = [made(open_folder, name, died) for name in ("postgres", "kafka")]
+    monkeypatch.setattr(Place, "save", no_room)
+    with pytest.raises(TargetError, match="Not all services are down") as told:
+        down(open_folder)
+    assert str(told.value).count("No space left on device") == 2
+    assert [one.state for one in down(open_folder, delete=True)] == ["absent", "absent"]
+    assert not any(place.folder.exists() for place in places)
+
+
+def test_a_server_that_could_not_be_noted_is_stopped_again(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, place, server = MagicMock(), Place(open_folder / "postgres"), Process(2**22 + 1, "another time")
+    service.prepare.side_effect = lambda place, state, say: state
+    service.start.return_value = server
+    task = Start(service, place, print)
+    monkeypatch.setattr(Place, "save", no_room)
+    with pytest.raises(OSError, match="No space left"):
+        task.run()
+    service.stop.assert_called_once_with(place, server)
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_looking_and_stopping_where_nothing_was_started_make_nothing(tmp_path: Path) -> None:

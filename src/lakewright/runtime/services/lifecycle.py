@@ -101,8 +101,9 @@ def down(
         return [look(folder, service) for service in chosen]
     try:
         with only_one(folder, tell):
-            for service in sorted(chosen, key=lambda one: one.name not in _NEEDS):
-                _down(Place(folder / service.name), service, delete, tell)
+            errors = _all_down(folder, chosen, delete, tell)
+            if errors:
+                raise _told(folder, errors) from errors[0]
             return [look(folder, service) for service in chosen]
     except PermissionError as error:
         raise TargetError(
@@ -169,6 +170,35 @@ def _joined(errors: list[BaseException], tasks: list[Start]) -> BaseException:
     return type(known[0])(message, hint="\n".join(hints) or None)
 
 
+def _all_down(folder: Path, chosen: list[Service], delete: bool, say: Progress) -> list[Exception]:
+    """Each of them, whatever becomes of the others; what went wrong."""
+    errors: list[Exception] = []
+    for service in sorted(chosen, key=lambda one: one.name not in _NEEDS):
+        try:
+            _down(Place(folder / service.name), service, delete, say)
+        except PermissionError:
+            raise  # whoever may not stop one of them may stop none
+        except (OSError, LakewrightError) as error:
+            errors.append(error)
+    return errors
+
+
+def _told(folder: Path, errors: list[Exception]) -> LakewrightError:
+    """One error for all; the other services are down."""
+    known = [error for error in errors if isinstance(error, LakewrightError)]
+    if len(errors) == 1 and known:
+        return known[0]
+    said = [
+        error.message
+        if isinstance(error, LakewrightError)
+        else f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}."
+        for error in errors
+    ]
+    hints = dict.fromkeys(error.hint for error in known if error.hint)
+    usual = f"Check the rights of {folder} and the room on its disk, then repeat the command."
+    return TargetError("Not all services are down: " + "\n".join(said), hint="\n".join(hints) or usual)
+
+
 def _down(place: Place, service: Service, delete: bool, say: Progress) -> None:
     state = place.load() if place.folder.exists() else None
     process = None if state is None else state.process
@@ -177,11 +207,12 @@ def _down(place: Place, service: Service, delete: bool, say: Progress) -> None:
         say(f"{service.title} was stopped.")
     elif place.data.exists():
         service.clear(place)
-    if state is not None and process is not None:
-        place.save(replace(state, process=None))
     if delete and place.folder.exists():
+        # Nothing is noted before: on a full disk that would fail, and this is what makes room.
         home = place.data.parent
         if home != place.folder.resolve() and home.name.startswith(PREFIX):
             shutil.rmtree(home, ignore_errors=True)
         shutil.rmtree(place.folder)
         say(f"The data of {service.title} was deleted.")
+    elif state is not None and process is not None:
+        place.save(replace(state, process=None))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from lakewright.errors import ConfigurationError, TargetError
@@ -92,8 +93,13 @@ class Start:
             with place.hold() as held:
                 self.state = service.prepare(place, self.state, self.say)
                 since = place.log_size()
-                self.state = replace(self.state, process=service.start(place, self.state, held))
-                place.save(self.state)
+                process = service.start(place, self.state, held)
+                self.state = replace(self.state, process=process)
+                try:
+                    place.save(self.state)
+                except BaseException:  # nobody would ever find it again
+                    service.stop(place, process)
+                    raise
         self.version = self._answer(since)
         if not self.runs:
             self.state = replace(self.state, version=self.version)
@@ -126,7 +132,8 @@ class Start:
             )
         if alive:
             service.stop(self.place, process)
-        self.place.save(replace(self.state, process=None))
+        with suppress(OSError):  # on a full disk; its process is gone, as everybody sees
+            self.place.save(replace(self.state, process=None))
         waited = f"did not answer within {service.timeout_seconds:.0f} s ({error}) and was stopped"
         what = waited if alive else "ended as soon as it was started"
         return failed_command(f"{service.title} {what}", self.place, since)
