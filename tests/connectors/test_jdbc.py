@@ -145,6 +145,19 @@ def test_a_snapshot_is_taken_only_where_a_row_changed(reader):
     assert reader.ids(query, reader.take(query)) == [1, 2]
 
 
+def test_a_date_as_cursor_is_warned_of_because_it_is_equal_for_a_whole_day(reader):
+    reader.sql(USERS)
+    source = Jdbc("db", query="SELECT id, changed::date AS day FROM users", cursor="day")
+    dataset, shop = MagicMock(source=source, load=None), MagicMock()
+    shop.store.arrivals.last.return_value = reader.take(source)
+    assert "a row of 2026-01-01 that is written after this was read" in take.load_warning(shop, dataset)
+    dataset.load = MagicMock(overlap=timedelta(days=1), warning=lambda event_time: None)
+    assert take.load_warning(shop, dataset) is None
+    reader.last = None
+    shop.store.arrivals.last.return_value = reader.take(replace(source, query="SELECT * FROM users", cursor="changed"))
+    assert take.load_warning(shop, MagicMock(source=source, load=None)) is None
+
+
 def test_what_arrives_as_what(reader):
     reader.sql("CREATE TYPE mood AS ENUM ('good')")
     reader.sql(

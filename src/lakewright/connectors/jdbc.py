@@ -9,9 +9,10 @@ Guarantee:
 Consequences:
     - Rows of a database change, so an arrival that is in bronze is never read again: repeats begin at bronze. One that
       was recorded and not yet read is read as recorded; a snapshot then holds what is there by now.
-    - A cursor sees no deletes, and no row that is committed late with a value below one that was already taken: use a
-      column that the database sets at the change, and a snapshot from time to time. Rows whose cursor is NULL are
-      refused, since they would never arrive.
+    - A cursor sees no deletes, and no row that is committed late with a value equal to or below one that was already
+      taken: use a column that the database sets at the change, and a snapshot from time to time. A date is equal for a
+      whole day, so a run warns of it: load whole days (``IncrementalLoader(every="1 day")``). Rows whose cursor is
+      NULL are refused, since they would never arrive.
     - Parallel parts are read by sessions of their own: choose a key that does not change (an id), or a row could be
       read twice or not at all while it moves.
     - A snapshot's fingerprint makes the server read the table once. For a large one name a cursor.
@@ -55,7 +56,7 @@ class Jdbc:
     """A number, date or time column to read in parallel."""
     partitions: int = 4
     cursor: str | None = None
-    """A rising column: only what is above its last value arrives."""
+    """A rising column: only what is above its last value arrives; what comes later with an equal one does not."""
     columns: Sequence[str] = ()
     fetch_size: int = 10_000
 
@@ -105,6 +106,16 @@ class Jdbc:
 
             columns = ask_columns(session, source, what=self._what(ctx))
             return cut_windows(session, source, columns, cut, ctx, what=self._what(ctx))
+
+    def warning(self, window: Window, *, overlaps: bool) -> str | None:
+        """What speaks against the cursor, once a window tells its type; None where nothing does."""
+        if overlaps or window.get("type") != "date" or "upto" not in window:
+            return None
+        return (
+            f"'{window['cursor']}' is a date: a row of {window['upto']} that is written after this was read is never "
+            'taken. Load days that are over, by IncrementalLoader(every="1 day"), or say overlap="1 day"; or use a '
+            "column with the time of day."
+        )
 
     def _asking(self, ctx: SourceContext) -> AbstractContextManager[Session]:
         return connecting(self._connection(ctx), what=self._what(ctx), effect="Nothing was read.", reading=True)

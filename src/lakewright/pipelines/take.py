@@ -73,6 +73,9 @@ def load_warning(shop: Workshop, dataset: Dataset) -> str | None:
     """What speaks against how a source is loaded."""
     warning = getattr(dataset.load, "warning", None)
     told: str | None = None if warning is None else warning(dataset.event_time)
+    of_source = getattr(dataset.source, "warning", None)
+    if told is None and of_source is not None and (last := shop.store.arrivals.last(dataset.name)) is not None:
+        told = of_source(last.window, overlaps=getattr(dataset.load, "overlap", None) is not None)
     return None if told is None else f"{dataset.name}: {told}"
 
 

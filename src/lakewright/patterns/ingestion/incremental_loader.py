@@ -12,8 +12,8 @@ Guarantee:
     ``load_new_rows`` does the same for one interval of a frame.
 Consequences:
     - Deletes are not seen: let the producer flag rows (``deleted`` of Merger), or use Change Data Capture.
-    - A row that is committed late with an older value is missed, unless ``overlap`` looks back so far; what was already
-      taken, by ``keys`` and the delta column, is not taken again.
+    - A row that is committed late with an equal or older value is missed, unless ``overlap`` looks back so far; what
+      was already taken, by ``keys`` and the delta column, is not taken again.
     - The delta column is the time at which a row was written, not the event's own time: late events would be missed.
     - Rows without a value in it would never be taken: they are refused.
 """
