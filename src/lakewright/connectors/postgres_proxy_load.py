@@ -35,7 +35,8 @@ class WriteOnceLoad(VersionLoad):
                     ledger.create(session)
                     if not ledger.take(session, self.identity):
                         return None
-                    waiting = self._waiting(session, ledger)
+                    shown = self._shown(session, ledger)
+                    waiting = self._waiting(session, shown)
                 version = waiting or load_once(
                     session,
                     self.view,
@@ -45,6 +46,7 @@ class WriteOnceLoad(VersionLoad):
                     what=self.what,
                     keeper=self.keeper,
                     made_from=self.made_from,
+                    after=max(shown, default=0),
                     guard=lambda: self._refuse_overtaken(session, ledger),
                 )
                 with session.transaction():
@@ -57,10 +59,14 @@ class WriteOnceLoad(VersionLoad):
             explained = explain_database_error(error, what=self.what, effect="The view shows what it showed.")
             raise explained from explained.__cause__
 
-    def _waiting(self, session: Session, ledger: Ledger) -> Version | None:
+    def _shown(self, session: Session, ledger: Ledger) -> set[int]:
+        """The numbers that the view has shown: also of tables that an administrator has dropped since."""
+        told = (commit.metrics.get("version") for commit in ledger.commits(session, -1, 2**62))
+        return {number for number in told if number is not None}
+
+    def _waiting(self, session: Session, shown: set[int]) -> Version | None:
         """A version that was loaded from the same, and that the view has never shown."""
         if self.made_from is None:
             return None
         number = loaded_for(session, self.view, self.made_from)
-        shown = {commit.metrics.get("version") for commit in ledger.commits(session, -1, 2**62)}
         return None if number is None or number in shown else versions_of(session, self.view)[number]

@@ -1,8 +1,9 @@
 """Write-once versions behind a view of PostgreSQL: a table per load, never written to again, and owned by a keeper.
 
 Guarantee:
-    A table of a load appears whole, judged and under a number that no load had before, in one transaction; a load that
-    fails or is killed leaves none. With a keeper that transaction also hands the table over: afterwards the database
+    A table of a load appears whole, judged and under a number that no load had before, in one transaction: a number of
+    a table that is there, or that the ledger of a pipeline tells of, is not given again. A load that fails or is killed
+    leaves none. With a keeper that transaction also hands the table over: afterwards the database
     itself denies the loader DELETE, UPDATE, TRUNCATE and DROP, and the load is refused where it would not.
 Consequences:
     - The loader must be neither a superuser nor the owner of the schema, who may drop whatever is in it.
@@ -41,11 +42,13 @@ def load_once(
     what: str,
     keeper: str | None = None,
     made_from: str | None = None,
+    after: int = 0,
     guard: Callable[[], None] = lambda: None,
 ) -> Version:
     """A whole, judged, protected version under the next number; the view is left as it is.
 
-    ``made_from`` is noted with it, for `loaded_for`; ``guard`` is asked within each transaction.
+    ``made_from`` is noted with it, for `loaded_for`; ``after`` is the highest number that is known to have been given,
+    whether its table is still there or not; ``guard`` is asked within each transaction.
     """
     import psycopg
 
@@ -65,7 +68,7 @@ def load_once(
             with session.transaction():
                 guard()
                 lock_view(session, view)
-                version = _finished(session, view, Version(0, new, move(), True), limits, what, made_from)
+                version = _finished(session, view, Version(after, new, move(), True), limits, what, made_from)
                 if keeper is not None:
                     hand_over(session, version.table, keeper, what=what)
         failpoint("loaded")
@@ -108,11 +111,11 @@ def lock_view(session: Session, view: TableName) -> None:
 def _finished(
     session: Session, view: TableName, loaded: Version, limits: LoadLimits, what: str, made_from: str | None
 ) -> Version:
-    """Judge what was loaded and give it its number and name."""
+    """Judge what was loaded and give it its name, and a number above its own and all that are there."""
     known, current = versions_of(session, view), shown_version(session, view)
     before = None if current is None else known[current].rows
     judge_version(session, loaded, limits, what=what, rows_before=before)
-    number = max(known, default=0) + 1
+    number = max(loaded.number, *known, 0) + 1
     table = view.beside(f"{view.name}_{number}")
     taken = ask(session, "SELECT to_regclass(%s) IS NOT NULL", (table.sql,)).fetchone()
     if taken is not None and taken[0]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -11,13 +12,17 @@ from tests.connectors.test_postgres_table import Database
 from tests.pipelines.test_full_loader import HEADER, ONE, TWO, deliver, lines
 
 from lakewright.connectors.file_proxy import FileProxy
+from lakewright.connectors.postgres_connection import TableName
+from lakewright.connectors.postgres_filling import CsvFilling
 from lakewright.connectors.postgres_keeper import set_up_keeper
 from lakewright.connectors.postgres_proxy import PostgresProxy
+from lakewright.connectors.postgres_proxy_load import WriteOnceLoad
 from lakewright.errors import ConfigurationError, InputError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.identity import Identity
+from lakewright.model.loads import LoadLimits
 from lakewright.model.secrets import Secret
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
 from lakewright.patterns.idempotency.merger import Merger
@@ -180,6 +185,28 @@ def test_a_protection_that_would_not_protect_is_refused_and_dead_loads_are_clear
     for wrong in ({"view": "_lw_x"}, {"connection": ""}, {"keeper": ""}):
         with pytest.raises(ConfigurationError):
             PostgresProxy(**{"connection": "db", "view": "devices", **wrong})
+
+
+def test_a_number_that_was_shown_is_not_given_again_when_its_table_was_dropped(database, tmp_path):
+    file = tmp_path / "devices.csv"
+    file.write_text(ONE)
+    filling = CsvFilling([file], schema_from_ddl(DEVICES), "devices", delimiter=";")
+    for number, version in ((1, 1), (2, 2), (4, 3)):
+        load = WriteOnceLoad(
+            connection=database.connection,
+            view=TableName("devices"),
+            dataset="devices",
+            identity=Identity("devices", "whole", number, f"run-{number}"),
+            what="devices",
+            still_mine=lambda: True,
+            keep=1,
+            limits=LoadLimits(1, None, {}),
+        )
+        commit = load.run(filling)
+        assert commit.metrics["version"] == version
+        if version == 2:
+            replace(load, identity=Identity("devices", "whole", 3, "run-3")).show_earlier(commit.version - 1)
+            database.rows("DROP TABLE devices_2")
 
 
 @pytest.mark.shows("04.proxy", 5, 6, 7, 8)
