@@ -46,16 +46,19 @@ def test_data_of_another_major_version_is_refused_and_kept(open_folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "last", "why"),
     [
-        ("version=1\ncluster.id=theirs\nnode.id=1\n", "another cluster (theirs, node 1)"),
-        ("version=1\ncluster.id=ours\nnode.id=4\n", "another cluster (ours, node 4)"),
-        ("version=0\ncluster.id=ours\nbroker.id=1\n", "its format is version 0"),
-        (None, "not a Kafka data folder"),
+        ("version=1\ncluster.id=theirs\nnode.id=1\n", None, "another cluster (theirs, node 1)"),
+        ("version=1\ncluster.id=ours\nnode.id=4\n", None, "another cluster (ours, node 4)"),
+        ("version=0\ncluster.id=ours\nbroker.id=1\n", None, "its format is version 0"),
+        ("version=1\ncluster.id=ours\nnode.id=1\n", "100.2.0", "Kafka 100.2.0 ran on it last"),
+        (None, None, "not a Kafka data folder"),
     ],
 )
-def test_data_of_another_kafka_is_refused_and_kept(open_folder: Path, text: str | None, why: str) -> None:
-    place = made(open_folder, "kafka", State(cluster_id="ours"))
+def test_data_of_another_kafka_is_refused_and_kept(
+    open_folder: Path, text: str | None, last: str | None, why: str
+) -> None:
+    place = made(open_folder, "kafka", State(last, cluster_id="ours"))
     place.data.mkdir()
     if text is not None:
         (place.data / "meta.properties").write_text(f"#\n{text}")

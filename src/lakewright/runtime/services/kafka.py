@@ -2,7 +2,8 @@
 
 Guarantee:
     It listens on the loopback interface only. The data folder appears by one rename when it is formatted, and
-    carries the cluster's id: data of another cluster or format is refused and left as it is.
+    carries the cluster's id: data of another cluster or format, or that a newer broker ran on, is refused and left as
+    it is.
 
 The client is ``confluent-kafka``: it has wheels for every platform of ours and, unlike ``kafka-python``, the
 transactional producer of the reference C library, which the Kafka connector's writer needs too.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -182,7 +184,19 @@ def _refuse_foreign(place: Place, state: State) -> str:
     if state.cluster_id not in (None, cluster_id) or found.get("node.id") != str(NODE):
         why = f"it belongs to another cluster ({cluster_id or 'unknown'}, node {found.get('node.id', 'unknown')})"
         raise foreign_data("Kafka", place.data, why, "kafka")
+    if _release(state.version or "") > _release(_version()):
+        why = f"Kafka {state.version} ran on it last, and this release of Lakewright brings {_version()}"
+        raise foreign_data("Kafka", place.data, why, "kafka")
     return cluster_id
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """What the format of the data depends on.
+
+    >>> _release("4.1.1")
+    (4, 1)
+    """
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _write_properties(place: Place, state: State, data: Path) -> Path:
