@@ -273,6 +273,16 @@ def test_a_failure_of_the_database_that_may_pass_is_worth_another_try(monkeypatc
         assert is_transient(caught.value)
 
 
+def test_a_reset_connection_is_found_below_the_general_words_of_the_driver():
+    told = (
+        "org.postgresql.util.PSQLException: SSL error: no data\nCaused by: java.net.SocketException: Connection reset"
+    )
+    assert is_transient(explain_read_error(RuntimeError(told)))
+    assert not is_transient(
+        explain_read_error(RuntimeError("org.postgresql.util.PSQLException: ERROR: division by zero"))
+    )
+
+
 def test_a_window_that_is_in_bronze_is_never_read_again(project, postgres, monkeypatch):
     database = postgres.database()
     monkeypatch.setenv("JDBC_TEST_PASSWORD", database.password)

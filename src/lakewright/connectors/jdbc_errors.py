@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lakewright.connectors.postgres_errors import explain_text
+from lakewright.connectors.postgres_errors import UNKNOWN_STATE, explain_text, state_of_text
 from lakewright.errors import LakewrightError
 
 __all__ = ["explain_jdbc_error"]
@@ -22,4 +22,7 @@ def explain_jdbc_error(error: BaseException) -> LakewrightError | None:
         return None
     found = _SAID.search(text)
     said = "the read failed" if found is None else (found.group(1) or found.group(2))
-    return explain_text(None, said, what="The source", effect="Nothing was published.", reading=True)
+    state = state_of_text(said)
+    if state == UNKNOWN_STATE and (below := state_of_text(text)).startswith("08"):
+        state = below  # the driver's words are general, and what it met (a reset connection) stands below them
+    return explain_text(state, said, what="The source", effect="Nothing was published.", reading=True)

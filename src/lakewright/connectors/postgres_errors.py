@@ -14,7 +14,16 @@ from lakewright.model.secrets import mask
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["DatabaseFailure", "explain_database_error", "explain_text", "state_of"]
+__all__ = [
+    "UNKNOWN_STATE",
+    "DatabaseFailure",
+    "explain_database_error",
+    "explain_text",
+    "state_of",
+    "state_of_text",
+]
+
+UNKNOWN_STATE = "XX000"
 
 _LOST = (
     "terminating connection",
@@ -56,7 +65,7 @@ class DatabaseFailure(Exception):
 def state_of(error: BaseException) -> str:
     """The SQLSTATE of a failure; a lost or refused connection has one of class 08, as the server would say."""
     state = getattr(error, "sqlstate", None)
-    return str(state) if state else _state_of_text(str(error))
+    return str(state) if state else state_of_text(str(error))
 
 
 def explain_database_error(error: psycopg.Error, *, what: str, effect: str, reading: bool = False) -> LakewrightError:
@@ -66,7 +75,7 @@ def explain_database_error(error: psycopg.Error, *, what: str, effect: str, read
 
 def explain_text(state: str | None, text: str, *, what: str, effect: str, reading: bool = False) -> LakewrightError:
     """The same for a message that came by another way (Spark's JDBC reader, a worker)."""
-    state = state or _state_of_text(text)
+    state = state or state_of_text(text)
     said = _first(text)
     kind, problem, hint = _problem(state, said, InputError if reading else TargetError)
     error = kind(f"{what}: {problem} {effect}".strip(), hint=hint)
@@ -120,7 +129,8 @@ def _problem(state: str, said: str, other: type[LakewrightError]) -> tuple[type[
     return other, f"{said}.", None
 
 
-def _state_of_text(text: str) -> str:
+def state_of_text(text: str) -> str:
+    """The SQLSTATE that a message stands for where it came without one."""
     if found := _STATE.search(text):
         return found.group(1)
     for words, state in ((_LOST, "08006"), (_UNREACHABLE, "08001"), (_NOT_NOW, "57P03")):
@@ -144,7 +154,7 @@ def _state_of_text(text: str) -> str:
         return "3D000"
     if re.search(r'relation "[^"]*" does not exist', text):
         return "42P01"
-    return "42703" if re.search(r"column .* does not exist", text) else "XX000"
+    return "42703" if re.search(r"column .* does not exist", text) else UNKNOWN_STATE
 
 
 def _first(text: str) -> str:
