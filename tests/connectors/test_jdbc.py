@@ -220,6 +220,12 @@ def test_what_goes_wrong_is_told_without_the_password(reader, monkeypatch):
         Jdbc("db")
 
 
+def test_an_address_of_ipv6_is_written_as_java_reads_it():
+    connection = Connection("db", "postgresql://blog@[::1]:5433/blog")
+    assert jdbc_options(connection)["url"].startswith("jdbc:postgresql://[::1]:5433/blog?")
+    assert connection_arguments(connection).values["host"] == "::1"
+
+
 def _has_role(reader: Reader, name: str) -> bool:
     with reader.database.connect() as session:
         return session.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,)).fetchone() is not None

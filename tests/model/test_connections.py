@@ -62,6 +62,8 @@ def test_options_are_revealed_for_the_client_alone(monkeypatch: pytest.MonkeyPat
         ("db/blog", "no kind of connection"),
         ("postgresql:///blog", "names no host"),
         ("postgresql://[blog", "cannot be read"),
+        ("postgresql://h:Hunter2x/db", "no port"),
+        ("postgresql://a:5432,b:5433/db", "one number up to 65535"),
         ("secret://env/BLOG_DB_URL", "only its password may be one"),
     ],
 )

@@ -195,8 +195,9 @@ def jdbc_options(connection: Connection) -> dict[str, str]:
     parts = urlsplit(connection.url)
     rest = {**dict(parse_qsl(parts.query)), "ApplicationName": "lakewright"}
     database = parts.path.lstrip("/") or (parts.username or "")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname  # of IPv6
     options = {
-        "url": f"jdbc:postgresql://{parts.hostname}:{parts.port or 5432}/{database}?{urlencode(rest)}",
+        "url": f"jdbc:postgresql://{host}:{parts.port or 5432}/{database}?{urlencode(rest)}",
         "driver": "org.postgresql.Driver",
         # A timestamp without a time zone stays one: read as UTC, it would depend on the machine.
         "preferTimestampNTZ": "true",

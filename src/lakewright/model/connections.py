@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from lakewright.errors import ConfigurationError, UnknownNameError, did_you_mean
 from lakewright.model.secrets import Secret, is_reference
@@ -162,6 +162,12 @@ def _check_url(name: str, url: str) -> None:
         )
     if not parts.netloc.rpartition("@")[2]:
         raise ConfigurationError(f"{what} names no host.", hint=_ADDRESSES)
+    if _SCHEMES[parts.scheme] != "kafka" and not _has_one_port(parts):
+        # Not shown: it may be a password that was written without its user.
+        raise ConfigurationError(
+            f"{what} has something behind the host that is no port. It is one host, and one number up to 65535.",
+            hint=_ADDRESSES,
+        )
     if _SCHEMES[parts.scheme] == "kafka" and "@" in parts.netloc:
         raise ConfigurationError(
             f"{what} names a user, which a Kafka client takes as one of its options.",
@@ -169,6 +175,13 @@ def _check_url(name: str, url: str) -> None:
         )
     if _SCHEMES[parts.scheme] == "debezium" and "@" in parts.netloc:
         raise ConfigurationError(f"{what} names a user, which a Kafka Connect worker does not take.", hint=_ADDRESSES)
+
+
+def _has_one_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port is None or "," not in parts.netloc
+    except ValueError:
+        return False
 
 
 def _fitting(names: list[str], kind: str) -> str:
