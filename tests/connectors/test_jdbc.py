@@ -184,8 +184,9 @@ def test_what_arrives_as_what(reader):
         bytearray(b"\x00\xff"), "good",
     )  # fmt: skip
     assert reader.frame(source, one, "id BIGINT").first()["id"] == 1
-    with pytest.raises(SchemaChangeError, match="no column 'idd'"):
+    with pytest.raises(SchemaChangeError, match="no column 'idd'") as lost:
         reader.frame(source, one, "idd INT")
+    assert lost.value.hint == "Did you mean 'id'? Correct the data or the schema."
 
 
 @pytest.mark.shows("02.transformation-replicator", 5)

@@ -44,15 +44,20 @@ def refuse_changed_columns(
     place: str,
     found: Mapping[str, DataType | None],
     *,
-    missing_is_null: bool,
+    missing_is_null: bool | None = None,
 ) -> None:
-    """Refuse data that lost a declared column, or holds it in a type that cannot be read as declared."""
+    """Refuse data that lost a declared column, or holds it in a type that cannot be read as declared.
+
+    ``missing_is_null`` is what the source's option says of a lost one; None where it has no such option.
+    """
     for field in schema.fields:
         if field.name not in found:
             if missing_is_null:
                 continue
             hint = did_you_mean(field.name, set(found) - set(schema.names))
-            cure = "Correct the data or the schema, or set missing='null' to read the column as NULL."
+            cure = "Correct the data or the schema."
+            if missing_is_null is not None:
+                cure = "Correct the data or the schema, or set missing='null' to read the column as NULL."
             raise SchemaChangeError(
                 f"{dataset}: {place} has no column '{field.name}'. It has {', '.join(found)}. Nothing was read.",
                 hint=f"{hint} {cure}" if hint else cure,

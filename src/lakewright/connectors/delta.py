@@ -174,7 +174,7 @@ class DeltaTable:
         declared = schema or StructType([found[name] for name in own])
         refuse_system_columns(ctx.dataset, declared)
         types = {field.name: field.dataType for field in found.fields}
-        refuse_changed_columns(ctx.dataset, declared, self.path, types, missing_is_null=False)
+        refuse_changed_columns(ctx.dataset, declared, self.path, types)
         if "_change_type" in declared.names:
             frame = frame.where("_change_type <> 'update_preimage'")
         else:

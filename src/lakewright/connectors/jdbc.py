@@ -158,7 +158,7 @@ class Jdbc:
         declared = schema or StructType([found[name] for name in own])
         refuse_system_columns(ctx.dataset, declared)
         types = {field.name: field.dataType for field in found.fields}
-        refuse_changed_columns(ctx.dataset, declared, self.shown, types, missing_is_null=False)
+        refuse_changed_columns(ctx.dataset, declared, self.shown, types)
         columns = [F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in declared.fields]
         record = frame.select(
             *columns,
