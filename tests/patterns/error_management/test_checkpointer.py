@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,7 @@ from tests.pipelines.streaming import send, until
 
 from lakewright.connectors.kafka_consumer import consume_topic
 from lakewright.errors import ConfigurationError, InputError
+from lakewright.patterns.data_value.plan_text import plan_text
 from lakewright.patterns.error_management.checkpoint_files import (
     CheckpointState,
     copy_checkpoint,
@@ -34,6 +37,7 @@ from lakewright.patterns.error_management.checkpointer import (
     keep_progress,
 )
 from lakewright.patterns.error_management.progress_report import ProgressReport, progress_report, report_of
+from lakewright.patterns.error_management.stateful_plans import state_keys
 from lakewright.patterns.ingestion.own_session import own_session
 from lakewright.testing.kafka import Kafka
 
@@ -94,6 +98,8 @@ import random
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -454,3 +460,37 @@ def test_what_cannot_be_relied_on_is_refused(spark: SparkSession, tmp_path: Path
     with pytest.raises(ConfigurationError, match="for its own sinks only, not for a function"):
         keep_progress(visits(spark, tmp_path / "in"), lambda rows, batch: None, checkpoint=hasty)
     assert checkpointed(visits(spark, tmp_path / "in"), hasty) is not None
+
+
+def test_streams_that_start_side_by_side_are_each_told_by_their_own_keys(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path / "in", 1, 1)
+    rows = visits(spark, tmp_path / "in").withWatermark("at", "1 hour")
+    together, printed = threading.Barrier(2), sys.stdout
+    told: dict[str, set[tuple[str, ...]]] = {"id": set(), "at": set()}
+
+    def look(key: str) -> None:
+        for _ in range(5):
+            together.wait(30)
+            told[key].add(state_keys(rows.dropDuplicatesWithinWatermark([key])))
+
+    looks = [threading.Thread(target=look, args=(key,)) for key in told]
+    for one in looks:
+        one.start()
+    for one in looks:
+        one.join()
+    assert told == {key: {(f"StreamingDeduplicateWithinWatermark [{key}]",)} for key in told}
+    assert sys.stdout is printed
+
+
+def test_what_other_threads_print_while_a_plan_is_asked_for_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def explain() -> None:
+        sys.stdout.write("Deduplicate ")
+        other = threading.Thread(target=print, args=("a step says something",))
+        other.start()
+        other.join()
+        sys.stdout.write("[id]\n")
+
+    frame: Any = SimpleNamespace(isStreaming=True, explain=explain)
+    assert plan_text(frame) == "Deduplicate [id]\n"
+    sys.stdout.write("and so does this one\n")
+    assert capsys.readouterr().out == "a step says something\nand so does this one\n"

@@ -8,11 +8,11 @@ Guarantee:
 from __future__ import annotations
 
 import re
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
+from lakewright.patterns.data_value.plan_text import plan_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +73,7 @@ def check_plan(df: DataFrame) -> PlanReport:
     >>> print(check_plan(visits.groupBy("country").count()))
     1 exchange(s): hash by country, reduced before
     """
-    text = _plan_of(df)
+    text = plan_text(df)
     lines = text.splitlines()
     found = []
     for place, line in enumerate(lines):
@@ -91,19 +91,6 @@ def refuse_exchanges(df: DataFrame, *, pattern: str = "Plan check", allow_broadc
             "started.",
             hint="Lay the data out by these columns first, or use aggregate_by_key, which moves rows on purpose.",
         )
-
-
-def _plan_of(df: DataFrame) -> str:
-    told = getattr(df, "_explain_string", None)  # over Connect the text comes as such
-    if told is not None:
-        return str(told())
-    # Not `explain`, which prints: of steps side by side each would catch what another one prints.
-    spark, name = df.sparkSession, f"_lw_plan_{uuid.uuid4().hex}"
-    df.createOrReplaceTempView(name)
-    try:
-        return str(spark.sql(f"EXPLAIN SELECT * FROM {name}").collect()[0][0])
-    finally:
-        spark.catalog.dropTempView(name)
 
 
 def _exchange(operator: str, rest: str, *, is_reduced: bool) -> Exchange:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import redirect_stdout
-from io import StringIO
 from typing import TYPE_CHECKING
+
+from lakewright.patterns.data_value.plan_text import plan_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,17 +32,10 @@ _MARKS = re.compile(r"#\d+L?(?:-T\d+ms)?")
 
 def is_stateful(df: DataFrame) -> bool:
     """Whether the stream remembers anything from one micro-batch to the next."""
-    plan = _plan(df)
+    plan = plan_text(df)
     return any(operator in plan for operator in _KEEPS_STATE)
 
 
 def state_keys(df: DataFrame) -> tuple[str, ...]:
     """By which columns Spark's own operators remember, one after the other: ``StreamingDeduplicate [visit_id]``."""
-    return tuple(f"{operator} {_MARKS.sub('', keys)}" for operator, keys in _KEYED.findall(_plan(df)))
-
-
-def _plan(df: DataFrame) -> str:
-    plan = StringIO()
-    with redirect_stdout(plan):
-        df.explain()
-    return plan.getvalue()
+    return tuple(f"{operator} {_MARKS.sub('', keys)}" for operator, keys in _KEYED.findall(plan_text(df)))
