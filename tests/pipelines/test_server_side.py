@@ -1,12 +1,14 @@
-"""Errors of ours that cross from a Spark Connect server as words, and come back as what they were."""
+"""A micro-batch on a Spark Connect server: what is sent there, and errors of ours, which come back as words."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import json
+import pickle
 import pkgutil
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,10 @@ import pytest
 import lakewright
 from lakewright import errors, masking
 from lakewright.errors import InputError, LakewrightError, LimitExceeded, TargetError
+from lakewright.lake.lake import Lake
+from lakewright.model.identity import Identity
 from lakewright.pipelines.streams.server_side import told_by_server, told_to_client
+from lakewright.pipelines.streams.skew import last_delivered
 
 ELSEWHERE = ("lakewright.cli.templates", "lakewright.__main__", "lakewright.pipelines.airflow.lakewright_airflow")
 """Modules that are no part of this process: of new projects, of Airflow's own."""
@@ -98,3 +103,31 @@ def test_what_carries_an_error_holds_no_secret() -> None:
     found = told_by_server(as_spark_tells_it(error))
     assert isinstance(found, LimitExceeded)
     assert found.dataset == f"by {masking.MASK}"
+
+
+class ObjectStore:
+    """A session that finds one commit, of a micro-batch, in every log."""
+
+    def __init__(self, batch: int) -> None:
+        told = Identity("raw", "arrival-1", 1, "run", details={"generation": 1, "batch": batch})
+        self.commit = json.dumps({"commitInfo": {"userMetadata": told.to_json()}})
+        self.read = self
+        self.is_stopped = False
+
+    def sql(self, asked: str) -> Any:
+        assert asked.startswith("DESCRIBE HISTORY delta.`s3a://bucket/lake/bronze/raw`")
+        return SimpleNamespace(select=lambda _: SimpleNamespace(first=lambda: [0]))
+
+    def text(self, path: str) -> Any:
+        return SimpleNamespace(collect=lambda: [[self.commit]])
+
+
+def test_a_lake_on_an_object_store_reads_its_logs_in_the_session_of_each_micro_batch() -> None:
+    lake = Lake("s3a://bucket/lake", lambda: pytest.fail("no session of this process is sent along"))
+    lake.declare({"raw": "bronze"})
+    sent = pickle.loads(pickle.dumps(lake))
+    for batch in (0, 7):  # the log of a table is kept, and each micro-batch may bring another session
+        with sent.lend(ObjectStore(batch)):
+            assert last_delivered(sent, "raw", 1) == batch
+    with pytest.raises(TargetError, match="has no session of its own"):
+        sent.log("raw").exists()

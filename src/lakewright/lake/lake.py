@@ -44,7 +44,6 @@ class Lake:
         local = local_folder(root)
         self.root = root if local is None else str(local.absolute())
         self.local = None if local is None else Path(self.root)
-        self._spark = spark
         self._layers: dict[str, str] = {}
         self._adopted = self._read_adopted()
         self._borrowed: dict[str, str] = {}
@@ -135,7 +134,7 @@ class Lake:
         log = self._logs.get(path)
         if log is None:
             # Only a table on an object store needs a session to read its log.
-            log = self._logs[path] = DeltaLog(path, None if local_folder(path) is not None else self._spark())
+            log = self._logs[path] = DeltaLog(path, None if local_folder(path) is not None else self.session)
         return log
 
     def session(self) -> SparkSession:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,11 +46,11 @@ class FileChange(NamedTuple):
 
 
 class DeltaLog:
-    """The log of one table."""
+    """The log of one table. ``session`` is asked for at each look: threads do not share one, and some are lent."""
 
-    def __init__(self, path: str, spark: SparkSession | None = None) -> None:
+    def __init__(self, path: str, session: Callable[[], SparkSession] | None = None) -> None:
         self.path = path
-        self._spark = spark
+        self._session = session
         local = local_folder(path)
         self._folder = None if local is None else os.path.join(local, "_delta_log")
         self._declared: tuple[int, int, dict[str, Any]] | None = None
@@ -152,9 +152,9 @@ class DeltaLog:
     def _lines(self, version: int) -> list[str]:
         name = f"{version:020d}.json"
         if self._folder is None:
-            if self._spark is None:
+            if self._session is None:
                 raise TargetError(f"The log of {self.path} lies outside this machine and no Spark session is open.")
-            rows = self._spark.read.text(f"{self.path}/_delta_log/{name}").collect()
+            rows = self._session().read.text(f"{self.path}/_delta_log/{name}").collect()
             return [row[0] for row in rows]
         try:
             with open(os.path.join(self._folder, name), encoding="utf-8") as file:
@@ -167,10 +167,10 @@ class DeltaLog:
             ) from None
 
     def _latest_by_spark(self) -> int | None:
-        if self._spark is None:
+        if self._session is None:
             return None
         try:
-            row = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.path}` LIMIT 1").select("version").first()
+            row = self._session().sql(f"DESCRIBE HISTORY delta.`{self.path}` LIMIT 1").select("version").first()
         except Exception as error:
             if "DELTA_MISSING" in str(error) or "PATH_NOT_FOUND" in str(error) or "not a Delta table" in str(error):
                 return None

@@ -32,7 +32,7 @@ def adopt_table(lake: Lake, store: Store, path: str, name: str, *, declared: boo
     """
     local = local_folder(path)
     where = path if local is None else str(local.absolute())
-    log = DeltaLog(where, None if local is not None else lake.session())
+    log = DeltaLog(where, None if local is not None else lake.session)
     version = log.latest()
     if version is None:
         raise ConfigurationError(
