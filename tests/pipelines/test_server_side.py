@@ -8,18 +8,23 @@ import json
 import pickle
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import lakewright
-from lakewright import errors, masking
+from lakewright import Latest, Whole, errors, masking
 from lakewright.errors import InputError, LakewrightError, LimitExceeded, TargetError
 from lakewright.lake.lake import Lake
 from lakewright.model.identity import Identity
-from lakewright.pipelines.streams.server_side import told_by_server, told_to_client
+from lakewright.model.slices import WHOLE
+from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.streams.server_side import server_side, told_by_server, told_to_client
 from lakewright.pipelines.streams.skew import last_delivered
+from lakewright.pipelines.workshop import Attempt, Workshop
 
 ELSEWHERE = ("lakewright.cli.templates", "lakewright.__main__", "lakewright.pipelines.airflow.lakewright_airflow")
 """Modules that are no part of this process: of new projects, of Airflow's own."""
@@ -131,3 +136,35 @@ def test_a_lake_on_an_object_store_reads_its_logs_in_the_session_of_each_micro_b
             assert last_delivered(sent, "raw", 1) == batch
     with pytest.raises(TargetError, match="has no session of its own"):
         sent.log("raw").exists()
+
+
+class Indexed:
+    """The receipts of a store: which versions of each dataset it knows."""
+
+    def __init__(self, **versions: range) -> None:
+        self.versions = versions
+
+    def last_version(self, name: str, *, below: int | None = None) -> int | None:
+        return max((one for one in self.versions[name] if below is None or one < below), default=None)
+
+
+def sent(receipts: Indexed, *, log_from: int) -> Attempt:
+    """As it comes to a server: a stream that looks up users, and countries of another target, whose logs end at 7."""
+    log = SimpleNamespace(bounds=lambda: (log_from, 7))
+    lake: Any = SimpleNamespace(borrowed={"countries"}, outside=frozenset(), log=lambda name: log)
+    references = {"raw": None, "users": Whole(), "countries": Latest()}
+    dataset: Any = SimpleNamespace(inputs=[SimpleNamespace(dataset=k, reference=v) for k, v in references.items()])
+    shop: Any = Workshop(None, lake, SimpleNamespace(receipts=receipts), None, "me", Path(), {})  # type: ignore[arg-type]
+    there = server_side(Attempt(shop, dataset, WHOLE, "*", None, 1, 1))  # type: ignore[arg-type]
+    return replace(there, shop=replace(there.shop, store=pickle.loads(pickle.dumps(there.shop.store))))
+
+
+def test_a_reference_is_read_on_a_server_after_its_log_was_cleaned_and_of_another_target_as_it_was_indexed() -> None:
+    receipts = Indexed(users=range(8), countries=range(6))
+    for log_from in (0, 3):
+        shop = sent(receipts, log_from=log_from).shop
+        assert pin(shop.lake, shop.store, "users") == 7
+        assert pin(shop.lake, shop.store, "countries") == 5
+    # What had gone from the log before anybody looked is refused before it is sent: there, nobody would know.
+    with pytest.raises(TargetError, match="users: its versions 2 to 2 are gone from the log"):
+        sent(Indexed(users=range(2), countries=range(6)), log_from=3)

@@ -1,7 +1,8 @@
 """A micro-batch over Spark Connect: its function travels to the server and runs there, without the store.
 
-What it needs goes with it as values: the graph, the names of the lake, the identity of the attempt. It only writes,
-with identity; the client, which holds the lease, reads the receipts from the log. The server's Python needs the same
+What it needs goes with it as values: the graph, the names of the lake, the identity of the attempt, the versions of
+tables of another target. What the store alone can judge is judged here, before it leaves. It only writes, with
+identity; the client, which holds the lease, reads the receipts from the log. The server's Python needs the same
 release of Lakewright; the project's own functions are sent along.
 
 Of an error only words come back. One of ours carries itself among them, as `told_to_client` writes it, so that the
@@ -13,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -30,6 +31,7 @@ from lakewright.masking import mask
 from lakewright.model.connections import Connections
 from lakewright.model.times import utc_now
 from lakewright.pipelines.compute_messages import ToldError
+from lakewright.pipelines.harvest import refuse_lost_histories
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import Store
 
@@ -46,10 +48,17 @@ def is_remote(frame: Any) -> bool:
 
 
 def server_side(current: Attempt) -> Attempt:
-    """The same attempt, with nothing that cannot leave this process."""
+    """The same attempt, with nothing that cannot leave this process.
+
+    Refused here, since nobody there could: a reference whose log was cut off before its commits were indexed.
+    """
+    lake, store = current.shop.lake, current.shop.store
+    references = {given.dataset for given in current.dataset.inputs if given.reference is not None}
+    refuse_lost_histories(lake, store, references)
+    borrowed = {name: store.receipts.last_version(name) for name in references & lake.borrowed}
     shop = replace(
         current.shop,
-        store=cast(Store, _NoStore()),
+        store=cast(Store, _NoStore(borrowed)),
         connections=Connections(),
         now=utc_now,
         stopping=_never,
@@ -90,6 +99,9 @@ def _never() -> bool:
 class _NoStore:
     """What a micro-batch asks of the store, answered without one: the client keeps the lease and sees to receipts."""
 
+    def __init__(self, borrowed: Mapping[str, int | None]) -> None:
+        self._borrowed = borrowed
+
     @property
     def leases(self) -> _NoStore:
         return self
@@ -104,3 +116,10 @@ class _NoStore:
     def gaps(self, *_: object) -> Sequence[int]:
         """Every commit counts: a reference is read as it stands."""
         return ()
+
+    def last_version(self, name: str, *, below: int | None = None) -> int | None:
+        """Of a table of another target: what is read of it, as long as this query runs.
+
+        What was indexed ``below`` the log's beginning tells whether commits are lost: the client has looked at that.
+        """
+        return self._borrowed.get(name) if below is None else None
