@@ -1,8 +1,8 @@
-"""What the guards of a stream dropped: told to each receipt, counted once, and forgotten where it was told."""
+"""What a stream tells of itself: each micro-batch once, what its guards dropped, and no more while it is idle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +12,23 @@ import pytest
 from lakewright.model.streams import Dropped, Progress
 from lakewright.pipelines.streams import watched
 from lakewright.pipelines.streams.dropped import DroppedRows
+from lakewright.pipelines.streams.queries import progress_of
 
 SPARK_REMEMBERS = 100
 
 
 def told(number: int, duplicates: int = 2, behind: int = 1) -> dict[str, Any]:
-    """What Spark tells of a micro-batch, as far as it is read."""
+    """What Spark tells of a micro-batch that was run, as far as it is read."""
     states = [
         {"customMetrics": {"numDroppedDuplicateRows": duplicates}, "numRowsDroppedByWatermark": behind},
         {"customMetrics": None},
     ]
-    return {"batchId": number, "stateOperators": states}
+    return {"batchId": number, "stateOperators": states, "durationMs": {"addBatch": 5, "triggerExecution": 9}}
+
+
+def idle(number: int) -> dict[str, Any]:
+    """What it tells every ten seconds while it waits for that micro-batch: the repeats of the one before are in it."""
+    return {**told(number, behind=0), "durationMs": {"latestOffset": 1, "triggerExecution": 1}}
 
 
 def recent(number: int) -> list[dict[str, Any]]:
@@ -63,21 +69,62 @@ def test_a_repeat_of_the_last_micro_batch_of_an_earlier_query_is_not_counted_aga
     assert account.total() == Dropped(14, 7)
 
 
+def test_what_an_idle_stream_tells_is_of_no_micro_batch_and_counts_nothing() -> None:
+    account = DroppedRows(None)
+    account.look([told(0), told(1), idle(2), idle(2)])
+    assert account.batches == dict.fromkeys((0, 1), Dropped(2, 1))
+    assert account.total() == Dropped(4, 2)
+    account.look([told(1), idle(2), told(2)])
+    assert account.total() == Dropped(6, 3)
+    # How far it is: as far as its last micro-batch, whoever ran that.
+    assert [progress_of(one).batch for one in (told(1), idle(2), told(2))] == [1, 1, 2]
+    assert progress_of(idle(0)) is None
+
+
+def a_query(tells: Callable[[], dict[str, Any] | None], **more: Any) -> Any:
+    """A query that is running, of which Spark tells this."""
+    return SimpleNamespace(
+        running=True,
+        progress=lambda: None if (found := tells()) is None else progress_of(found),
+        generation=SimpleNamespace(number=1),
+        abandon=lambda: None,
+        standing=SimpleNamespace(in_use=False),
+        **{"dropped": lambda: None, "settle": lambda _: None, **more},
+    )
+
+
+def watched_stream(
+    monkeypatch: pytest.MonkeyPatch,
+    query: Any,
+    harvest: Callable[..., list[Any]],
+    outcome: watched.StreamOutcome | None = None,
+) -> Any:
+    """A stream of a worker, whose queries are this one."""
+    monkeypatch.setattr(watched, "prepare", lambda current: ([], query.generation))
+    monkeypatch.setattr(watched, "Query", lambda *_, **__: query)
+    monkeypatch.setattr(watched, "harvest_stream", harvest)
+    monkeypatch.setattr(watched, "silent_side", lambda *_: "")
+    dataset = SimpleNamespace(name="once", every=timedelta(seconds=1), source=None)
+    shop: Any = SimpleNamespace(
+        graph=SimpleNamespace(streamed_input=lambda _: None),
+        lake=SimpleNamespace(has_lost_java=lambda: False),
+        store=SimpleNamespace(
+            streams=SimpleNamespace(advance=lambda *_, **__: None, current=lambda _: None),
+            finish_step=lambda *_, **__: None,
+        ),
+        now=lambda: None,
+    )
+    current: Any = SimpleNamespace(dataset=dataset, grant=None, step_id=1)
+    return watched.WatchedStream(shop, current, outcome or watched.StreamOutcome("once"), lambda event: None)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_worker_lets_go_of_what_has_its_receipts_and_of_nothing_else(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     settled: list[Mapping[int, Dropped]] = []
     dropped = {3: Dropped(1, 0), 4: Dropped(0, 1)}
-    query = SimpleNamespace(
-        running=True,
-        progress=lambda: Progress(batch=4, offsets=""),
-        dropped=lambda: dropped,
-        settle=settled.append,
-        generation=SimpleNamespace(number=1),
-        abandon=lambda: None,
-        standing=SimpleNamespace(in_use=False),
-    )
+    query = a_query(lambda: told(4), dropped=lambda: dropped, settle=settled.append)
 
     def harvest(current: object, told: object, *, ending: bool) -> list[object]:
         assert told == dropped
@@ -85,20 +132,24 @@ def test_a_worker_lets_go_of_what_has_its_receipts_and_of_nothing_else(
             raise ConnectionError("the store is away")
         return []
 
-    monkeypatch.setattr(watched, "prepare", lambda current: ([], query.generation))
-    monkeypatch.setattr(watched, "Query", lambda *_, **__: query)
-    monkeypatch.setattr(watched, "harvest_stream", harvest)
-    monkeypatch.setattr(watched, "silent_side", lambda *_: "")
-    dataset = SimpleNamespace(name="once", every=timedelta(seconds=1), source=None)
-    shop = SimpleNamespace(
-        graph=SimpleNamespace(streamed_input=lambda _: None),
-        lake=SimpleNamespace(has_lost_java=lambda: False),
-        store=SimpleNamespace(streams=SimpleNamespace(advance=lambda *_, **__: None, current=lambda _: None)),
-        now=lambda: None,
-    )
-    stream: Any = watched.WatchedStream(
-        shop, SimpleNamespace(dataset=dataset), watched.StreamOutcome("once"), lambda event: None
-    )  # type: ignore[arg-type]
+    stream = watched_stream(monkeypatch, query, harvest)
     stream.look()  # starts it
     stream.look()
     assert settled == ([] if fails else [dropped])
+
+
+def test_the_first_micro_batch_after_a_stream_was_idle_is_indexed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tells = [None, told(0), told(0), idle(1), idle(1), told(1), idle(2)]
+    told_now: list[Any] = []
+    indexed: list[Any] = []
+
+    def harvest(*_: object, **__: object) -> list[object]:
+        indexed.append(told_now[-1])
+        return []
+
+    stream = watched_stream(monkeypatch, a_query(lambda: told_now[-1]), harvest)
+    stream.look()  # starts it
+    for one in tells:
+        told_now.append(one)
+        stream.look()
+    assert indexed == [told(0), told(1)]  # and nothing is asked of the lake while nothing happens

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ProgressReport", "keeping_millis", "progress_report", "report_of", "told_of_batch"]
+__all__ = ["ProgressReport", "has_run", "keeping_millis", "progress_report", "report_of", "told_of_batch"]
 
 _KEEPING = ("walCommit", "commitOffsets", "commitBatch")
 
@@ -57,6 +57,13 @@ def report_of(told: Iterable[Mapping[str, Any]]) -> ProgressReport:
 def keeping_millis(told: Mapping[str, Any]) -> int:
     """What a micro-batch spent on the record of progress alone."""
     return sum(int((told.get("durationMs") or {}).get(name, 0)) for name in _KEEPING)
+
+
+def has_run(told: Mapping[str, Any]) -> bool:
+    """Whether a micro-batch was run. A stream that is idle also tells something now and then: the number of the batch
+    that it waits for, and the state of the one before it.
+    """
+    return "addBatch" in (told.get("durationMs") or {})
 
 
 def _rows(told: Mapping[str, Any]) -> int:

@@ -99,7 +99,7 @@ def _reached(shop: Workshop, generation: Generation, standing: Standing) -> int 
     # The last batch in the log may be one of buffered rows alone, which Spark knows nothing of.
     found = [] if told is None else [told - standing.drains]
     if generation.progress is not None:
-        # An idle stream tells the number of the micro-batch that it waits for.
+        # What an earlier release kept of an idle stream is the number of the micro-batch that it waited for.
         found.append(generation.progress.batch - 1)
     reached = max(found, default=-1)
     return None if reached < 0 else reached

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakewright.model.streams import Dropped, Progress
+from lakewright.patterns.error_management.progress_report import has_run
 
 __all__ = ["DroppedRows"]
 
@@ -35,7 +36,7 @@ class DroppedRows:
         """Take note of micro-batches that have ended. Spark itself remembers only the last hundred."""
         for one in told:
             number = int(one["batchId"])
-            if number < self._settled:
+            if number < self._settled or not has_run(one):
                 continue
             state = one.get("stateOperators") or []
             self._batches[number] = Dropped(

@@ -12,7 +12,7 @@ from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import InputError, LakewrightError, StepFailed, name_and_words
 from lakewright.lake.delta_errors import explain_write_error
 from lakewright.model.streams import Dropped, Generation, Progress
-from lakewright.patterns.error_management.progress_report import keeping_millis, told_of_batch
+from lakewright.patterns.error_management.progress_report import has_run, keeping_millis, told_of_batch
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.batches import BatchAttempt, do_batch
 from lakewright.pipelines.streams.checkpoints import (
@@ -123,6 +123,8 @@ class Query:
         if found is None:
             return None
         progress = progress_of(found)
+        if progress is None:
+            return None
         given = self._current.shop.graph.streamed_input(self.dataset)
         if given is not None and given.join is not None:
             told = [told_of_batch(one) for one in self._query.recentProgress]
@@ -183,14 +185,17 @@ def _on_server(current: Attempt, generation: int, standing: Standing) -> Callabl
     return batch
 
 
-def progress_of(told: Any) -> Progress:
-    """The few figures that people ask for, of what Spark tells of a micro-batch."""
+def progress_of(told: Any) -> Progress | None:
+    """The few figures that people ask for, of what Spark tells; None where no micro-batch has ended yet."""
     found = told_of_batch(told)
+    last = int(found["batchId"]) if has_run(found) else int(found["batchId"]) - 1
+    if last < 0:
+        return None
     source = (found.get("sources") or [{}])[0]
     state = found.get("stateOperators") or []
     offsets = source.get("endOffset")
     return Progress(
-        batch=int(found["batchId"]),
+        batch=last,
         offsets=offsets if isinstance(offsets, str) else json.dumps(offsets),
         rows_per_second=found.get("processedRowsPerSecond"),
         batch_seconds=(found.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
