@@ -53,10 +53,11 @@ def harvest_stream(
             receipt = _with_dropped(receipt, None if dropped is None else dropped.get(place))
         elif identity is not None and identity.kind == "rewind":
             _withdraw_letters(current, identity)
-        failpoint("before_receipt")
-        shop.store.receipts.add([receipt])
         warnings = warnings_of(shop, current.dataset, receipt)
-        shop.store.findings.add(warnings, run_id=shop.run.run_id, now=shop.now())
+        failpoint("before_receipt")
+        with shop.store.transaction() as conn:  # a commit with a receipt is not looked at again
+            shop.store.receipts.add([receipt], conn=conn)
+            shop.store.findings.add(warnings, run_id=shop.run.run_id, now=shop.now(), conn=conn)
         found.append(receipt)
     return found
 

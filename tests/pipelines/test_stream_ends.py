@@ -1,0 +1,61 @@
+"""How a stream ends, and what is known of its micro-batches then: finished, written, noted whole, or started again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakewright import Pipeline
+from lakewright.model.findings import Finding
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Change, Commit
+from lakewright.model.runs import Run
+from lakewright.pipelines.streams import harvest
+from lakewright.store import open_store
+
+NOW = datetime(2026, 1, 3, tzinfo=UTC)
+
+
+def logged(*identities: Identity) -> Any:
+    """A log with a commit of each, each of one row."""
+    commits = [
+        Commit(version, NOW, "WRITE", one.to_json(), {"numOutputRows": 1}, {"2026-01-01": Change(1, 0)})
+        for version, one in enumerate(identities)
+    ]
+    return SimpleNamespace(bounds=lambda: (0, len(commits) - 1), commit=commits.__getitem__)
+
+
+def micro_batch(batch: int, *, kind: Any = "data") -> Identity:
+    return Identity("raw", f"arrival-{10**9 + batch}", 1, "run", kind=kind, details={"generation": 1, "batch": batch})
+
+
+def stream() -> Any:
+    visits = Pipeline("visits", start="2026-01-01")
+    visits.add(lambda raw: raw, name="raw", mode="stream", event_time="at")
+    return visits.datasets[0]
+
+
+def test_a_receipt_of_a_micro_batch_and_what_is_warned_of_it_are_noted_together_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    told = Finding("raw", "dead letters", "1 of 2 rows")
+    monkeypatch.setattr(harvest, "warnings_of", lambda *_: (told,))
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        lake = SimpleNamespace(log=lambda _: logged(micro_batch(0)))
+        shop = SimpleNamespace(store=store, lake=lake, run=Run("run", "visits", NOW), now=lambda: NOW)
+        current: Any = SimpleNamespace(shop=shop, dataset=stream(), grant=SimpleNamespace(number=1))
+        with monkeypatch.context() as dying:
+            dying.setattr(type(store.findings), "add", killed)
+            with pytest.raises(KeyboardInterrupt):
+                harvest.harvest_stream(current)
+        assert store.receipts.last_version("raw") is None
+        assert [one.rows for one in harvest.harvest_stream(current)] == [1]
+        assert [one.message for one in store.findings.latest("raw")] == ["1 of 2 rows"]
+        assert harvest.harvest_stream(current) == []
