@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from lakewright import Pipeline
+from lakewright.errors import TargetError
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit
 from lakewright.model.runs import Run
 from lakewright.pipelines.streams import harvest
+from lakewright.pipelines.streams.skew import refuse_skipped
 from lakewright.store import open_store
 
 NOW = datetime(2026, 1, 3, tzinfo=UTC)
@@ -37,6 +39,22 @@ def stream() -> Any:
     visits = Pipeline("visits", start="2026-01-01")
     visits.add(lambda raw: raw, name="raw", mode="stream", event_time="at")
     return visits.datasets[0]
+
+
+def test_a_micro_batch_that_delta_skipped_counts_only_where_its_rows_are() -> None:
+    def skipped(batch: int, *log: Identity) -> None:
+        lake = SimpleNamespace(delta_log=lambda _: logged(*log))
+        attempt: Any = SimpleNamespace(shop=SimpleNamespace(lake=lake), dataset=stream(), generation=1, batch=batch)
+        refuse_skipped(attempt, None)
+
+    skipped(3, micro_batch(2), micro_batch(3), micro_batch(2**62, kind="fence"))
+    for log in (
+        (micro_batch(2), micro_batch(2**62, kind="fence")),
+        (micro_batch(2), micro_batch(3), micro_batch(0, kind="rewind")),
+        (micro_batch(2), micro_batch(3), micro_batch(4)),
+    ):
+        with pytest.raises(TargetError, match="another process is further than micro-batch 3"):
+            skipped(3, *log)
 
 
 def test_a_receipt_of_a_micro_batch_and_what_is_warned_of_it_are_noted_together_or_not_at_all(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakewright.errors import TargetError
 from lakewright.failpoints import failpoint
 from lakewright.lake.schemas import fit_to_table
 from lakewright.model.columns import DAY_COLUMN
@@ -31,7 +30,7 @@ from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.changes import apply_to_images, new_images
 from lakewright.pipelines.streams.joins import count_pairs
 from lakewright.pipelines.streams.sessions import deliver_sessions
-from lakewright.pipelines.streams.skew import Standing, last_delivered, newer_at_work, within_quota
+from lakewright.pipelines.streams.skew import Standing, last_delivered, newer_at_work, refuse_skipped, within_quota
 from lakewright.pipelines.workshop import Attempt
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
             properties=properties_of(attempt.shop.graph, dataset),
             still_mine=attempt.still_mine,
         )
-        publish_once(attempt, table, frame, dataset.writer, dataset.layout, dataset.name)
+        refuse_skipped(attempt, publish_once(attempt, table, frame, dataset.writer, dataset.layout, dataset.name))
         return
     marked = with_event_cell(frame, dataset, graph.cell_grid(dataset.name), end=None)
     _append(attempt, marked, partition_by=(EVENT_COLUMN,))
@@ -182,10 +181,8 @@ def _append(attempt: BatchAttempt, rows: DataFrame, *, partition_by: tuple[str, 
         still_mine=attempt.still_mine,
     )
     marked = rows.withColumn(ARRIVAL_COLUMN, _same_for_all(attempt.slice.number))
-    if table.append(fit_to_table(marked, table, dataset=dataset.name), partition_by=partition_by) is not None:
-        return
-    if not table.exists():
-        raise TargetError(f"{dataset.name}: the micro-batch {attempt.batch} left no commit.")
+    fitted = fit_to_table(marked, table, dataset=dataset.name)
+    refuse_skipped(attempt, table.append(fitted, partition_by=partition_by))
 
 
 def _same_for_all(number: int) -> Column:

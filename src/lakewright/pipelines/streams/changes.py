@@ -22,10 +22,12 @@ from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.inputs import InputFrame, judged_input, open_input, rows_for_limits
 from lakewright.pipelines.make import call_step, check_result, set_aside
 from lakewright.pipelines.properties import properties_of
-from lakewright.pipelines.workshop import Attempt
+from lakewright.pipelines.streams.skew import refuse_skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from lakewright.pipelines.streams.batches import BatchAttempt
 
 __all__ = ["apply_to_images", "new_images"]
 
@@ -41,7 +43,7 @@ def new_images(rows: DataFrame) -> DataFrame:
     return rows.where(_NEW).drop(*_FEED)
 
 
-def apply_to_images(attempt: Attempt, streamed: Input, rows: DataFrame) -> None:
+def apply_to_images(attempt: BatchAttempt, streamed: Input, rows: DataFrame) -> None:
     """Runs the jobs of one micro-batch of a change feed."""
     dataset = attempt.dataset
     writer: Any = dataset.writer
@@ -80,4 +82,5 @@ def apply_to_images(attempt: Attempt, streamed: Input, rows: DataFrame) -> None:
     if not table.exists():
         table.create(kept.schema)
     on = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in writer.keys)
-    table.merge(last, on=on, clauses=merge_clauses(kept.columns, deleted=_GONE, delete="hard"))
+    clauses = merge_clauses(kept.columns, deleted=_GONE, delete="hard")
+    refuse_skipped(attempt, table.merge(last, on=on, clauses=clauses))

@@ -19,10 +19,13 @@ from lakewright.pipelines.inputs import judged_input, stream_context
 from lakewright.pipelines.make import publish_once, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.session_options import sessions_of_dataset
-from lakewright.pipelines.workshop import Attempt, Workshop
+from lakewright.pipelines.streams.skew import refuse_skipped
+from lakewright.pipelines.workshop import Workshop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from lakewright.pipelines.streams.batches import BatchAttempt
 
 __all__ = ["deliver_sessions", "session_stream"]
 
@@ -66,7 +69,7 @@ def _call_step(dataset: Dataset, parameter: str, visits: DataFrame) -> DataFrame
     return result
 
 
-def deliver_sessions(attempt: Attempt, rows: DataFrame) -> None:
+def deliver_sessions(attempt: BatchAttempt, rows: DataFrame) -> None:
     """Runs the jobs that bring a micro-batch's sessions into the dataset, after what was set aside of it."""
     dataset, shop = attempt.dataset, attempt.shop
     given = shop.graph.streamed_input(dataset)
@@ -82,4 +85,4 @@ def deliver_sessions(attempt: Attempt, rows: DataFrame) -> None:
         still_mine=attempt.still_mine,
     )
     sessions = rows.where(f"{_VISIT} IS NULL").drop(_VISIT)
-    publish_once(attempt, table, sessions, dataset.writer, dataset.layout, dataset.name)
+    refuse_skipped(attempt, publish_once(attempt, table, sessions, dataset.writer, dataset.layout, dataset.name))

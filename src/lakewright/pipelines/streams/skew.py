@@ -24,6 +24,7 @@ from lakewright.failpoints import failpoint
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
 from lakewright.lake.log import own_commits
 from lakewright.lake.schemas import fit_to_table
+from lakewright.model.receipts import Commit
 from lakewright.model.slices import ARRIVAL_COLUMN
 from lakewright.model.streams import batch_number
 from lakewright.patterns.storage.skew_buffer import SkewBuffer, split_by_quota
@@ -43,6 +44,7 @@ __all__ = [
     "last_delivered",
     "last_kept",
     "newer_at_work",
+    "refuse_skipped",
     "standing_of",
     "waiting_rows",
     "within_quota",
@@ -233,6 +235,15 @@ def _keep(attempt: BatchAttempt, surplus: DataFrame, after: int | None, rule: Sk
         raise newer_at_work(attempt)
     if commit.version % _CLEAN_EVERY == _CLEAN_EVERY - 1:
         table.spark.sql(f"VACUUM delta.`{table.path}`")
+
+
+def refuse_skipped(attempt: BatchAttempt, commit: Commit | None) -> None:
+    """Refuse a batch that left no commit, unless its rows are there: somebody has fenced this one's generation.
+
+    Going on, it would read record after record, and none of them would ever be in the dataset.
+    """
+    if commit is None and last_delivered(attempt.shop.lake, attempt.dataset.name, attempt.generation) != attempt.batch:
+        raise newer_at_work(attempt)
 
 
 def newer_at_work(attempt: BatchAttempt) -> TargetError:
