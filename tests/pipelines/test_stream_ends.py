@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from lakewright import Pipeline
 from lakewright.errors import TargetError
@@ -16,6 +18,7 @@ from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit
 from lakewright.model.runs import Run
 from lakewright.pipelines.streams import harvest
+from lakewright.pipelines.streams.queries import Query
 from lakewright.pipelines.streams.skew import refuse_skipped
 from lakewright.store import open_store
 
@@ -39,6 +42,31 @@ def stream() -> Any:
     visits = Pipeline("visits", start="2026-01-01")
     visits.add(lambda raw: raw, name="raw", mode="stream", event_time="at")
     return visits.datasets[0]
+
+
+@pytest.mark.classic_only("the function of a micro-batch is held by this process")
+def test_a_stop_lets_the_micro_batch_under_way_end(spark: SparkSession, tmp_path: Path) -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), list[int]()
+
+    def hold(rows: DataFrame, batch: int) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        done.append(batch)
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.json").write_text('{"id": 1}\n')
+    writer = spark.readStream.schema("id int").json(str(tmp_path / "in")).writeStream.foreachBatch(hold)
+    query = object.__new__(Query)
+    query._query = writer.option("checkpointLocation", str(tmp_path / "kept")).start()
+    assert begun.wait(60)
+    stopping = threading.Thread(target=query.stop, kwargs={"patience": 60.0})
+    stopping.start()
+    stopping.join(0.3)
+    assert stopping.is_alive()
+    go_on.set()
+    stopping.join(60)
+    assert (done, query.running, query._query.exception()) == ([0], False, None)
+    assert (tmp_path / "kept" / "commits" / "0").exists()  # nothing of it is repeated
 
 
 def test_a_micro_batch_that_delta_skipped_counts_only_where_its_rows_are() -> None:

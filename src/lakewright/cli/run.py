@@ -61,8 +61,8 @@ def run(
     """Take what is new, then make what is due, missing or late.
 
     A stream (mode="stream") reads what is there, and ends; with --continuous it goes on until Ctrl-C, SIGTERM or
-    `lakewright cancel`, each of which lets the micro-batch under way end. Of streams that end by themselves the exit
-    code is 3 where guards refused all of them, else 1.
+    `lakewright cancel`, each of which gives the micro-batch under way 30 seconds to end. Of streams that end by
+    themselves the exit code is 3 where guards refused all of them, else 1.
 
     With --sample or --empty nothing of the lake and the store changes: what is made lies in .lakewright/sample or
     .lakewright/empty until the next such run.

@@ -2,8 +2,9 @@
 
 Guarantee:
     It is not a run: Single Runner does not count it, and a run beside it reads its datasets as they stand. A stop by
-    SIGTERM, Ctrl-C or `lakewright cancel` ends after the micro-batches under way; a kill loses nothing and doubles
-    nothing. A stream that has failed for good ends, and the others go on.
+    SIGTERM, Ctrl-C or `lakewright cancel` ends after the micro-batches under way, and cuts short what takes too long;
+    that loses nothing and doubles nothing, and neither does a kill. A stream that has failed for good ends, and the
+    others go on.
 """
 
 from __future__ import annotations
