@@ -16,6 +16,10 @@ SEEN = """
     @visits.dataset(mode="stream", event_time="at")
     def seen(raw):
         return raw
+
+    @visits.dataset(rows="preserve")
+    def taken(raw):
+        return raw
 """
 
 
@@ -32,6 +36,8 @@ def test_records_of_a_topic_are_corrected_by_their_offset(project, kafka):
         Selection("raw", records=(whole.record, part.record)), Edits(records=(whole, part)), at="2026-01-03"
     )
     ok(summary.run)
+    ok(shop.run(["taken"], at="2026-01-03"))
+    assert [row["id"] for row in rows_of(shop, "taken", "id")] == ["v1", "v2", "v7"]
     assert summary.touched == {"raw": ("2026-01-01", "2026-01-02")}
     # A stream below reads the records as they arrived, and people are told so.
     assert [note.partition(":")[0] for note in summary.notes] == ["seen is a stream"]
@@ -52,6 +58,7 @@ def test_records_of_a_topic_are_corrected_by_their_offset(project, kafka):
     shop.rewind("raw")
     ok(shop.run(at="2026-01-03"))
     assert [row["id"] for row in rows_of(shop, "clean", "id")] == ["v1", "v2", "v7"]
+    assert [row["id"] for row in rows_of(shop, "taken", "id")] == ["v1", "v2", "v7"]
     assert [row["id"] for row in rows_of(shop, "seen", "id")] == ["v1"]
     assert [row["offset"] for row in shop.dead_letters().collect()] == [3]
 

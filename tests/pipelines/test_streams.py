@@ -251,11 +251,18 @@ def test_a_stop_limit_of_a_stream_is_a_refusal_with_its_facts_wherever_the_micro
     assert not shop.lake.log("paged").exists()
 
 
+TAKEN = """
+    @visits.dataset(guards_in={"raw": [DeadLetter(rules={"has_page": "page > ''"})]})
+    def taken(raw):
+        return raw
+"""
+
+
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
 def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(project, kafka, failing):
     topic = kafka.topic(partitions=2)
     send(kafka, topic, [visit(1), visit(2)])
-    shop = project(visits_project(kafka, topic))
+    shop = project(visits_project(kafka, topic, TAKEN))
     ok(shop.run(["raw"], at="2026-01-03"))
     since = datetime.now(UTC)
     send(kafka, topic, [visit(3), "{broken"])
@@ -269,9 +276,12 @@ def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(proj
     for place in ("fenced", "rewound", "batch_done"):
         failing(place)
         assert shop.run(["raw"], at="2026-01-03").state == "failed"
+    failing("taken_back")
+    assert shop.run(at="2026-01-03").failed == ["taken"]
+    assert ids(shop, "taken") == ["v1", "v2"]
     ok(shop.run(at="2026-01-03"))
 
-    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+    assert ids(shop) == ids(shop, "clean") == ids(shop, "taken") == ["v1", "v2", "v3", "v4"]
     new = shop.store.streams.current("raw")
     assert new.number == old.number + 1
     # The accounts and the dead letters tell each record once as well.

@@ -35,6 +35,7 @@ __all__ = [
     "PART_COLUMN",
     "apply_corrections",
     "arrival_key",
+    "as_arrived",
     "corrections_of",
     "identity_columns",
     "in_key",
@@ -84,6 +85,12 @@ def apply_corrections(bronze: DataFrame, corrections: DataFrame) -> DataFrame:
     """Each record once: corrected where there is a correction, else as it arrived. Lazy."""
     counting = corrections.where(f"{PART_COLUMN} = 'in'").drop(PART_COLUMN, OCCURRENCE_COLUMN)
     return without_corrected(bronze, corrections).unionByName(counting, allowMissingColumns=True)
+
+
+def as_arrived(corrections: DataFrame, bronze: DataFrame) -> DataFrame:
+    """Each correction under the arrival that its record has now: one that was read again has another. Lazy."""
+    keys = identity_columns(bronze.columns)
+    return corrections.drop(ARRIVAL_COLUMN).join(bronze.select(*keys, ARRIVAL_COLUMN), on=keys)
 
 
 def without_corrected(bronze: DataFrame, corrections: DataFrame) -> DataFrame:

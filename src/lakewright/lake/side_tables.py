@@ -37,6 +37,7 @@ __all__ = [
     "LATE_ROWS",
     "RECORD_ID",
     "REPEATS",
+    "SIDE_TABLES",
     "aside_rows",
     "dead_letter_rows",
     "find_side_rows",
@@ -55,6 +56,7 @@ RECORD_ID = (
 """SQL on dead letters for the short name of a record; records that are the same to the byte share it."""
 REPEATS = f"{SYSTEM_FOLDER}/repeats"
 """Rows that a Windowed Deduplicator dropped, where it was asked to keep them."""
+SIDE_TABLES = {"dead_letters": DEAD_LETTERS, "late_rows": LATE_ROWS, "repeats": REPEATS}
 _PARTITIONS = ("dataset", "slice", "input", "rule")
 _LATE = {"event_time": "timestamp", "watermark": "timestamp", "late_by_seconds": "double"}
 """What the late table tells beside the record; NULL where nobody knows it."""

@@ -19,6 +19,7 @@ from lakewright.lake.corrections import (
     PART_COLUMN,
     apply_corrections,
     arrival_key,
+    as_arrived,
     corrections_of,
     identity_columns,
     in_key,
@@ -69,14 +70,18 @@ def corrected_input(attempt: Attempt, given: Input, reference: Reference, frame:
     if version is None or corrections is None:
         return frame
     attempt.inputs[name] = version
-    if withdrawn := _withdrawn(shop.store, source):
-        corrections = corrections.where(f"{ARRIVAL_COLUMN} NOT IN ({', '.join(map(str, withdrawn))})")
+    if withdrawn := _withdrawn(shop.store, source, attempt.slice):
+        there = f"{ARRIVAL_COLUMN} NOT IN ({', '.join(map(str, withdrawn))})"
+        corrections = as_arrived(corrections, frame) if source.is_stream else corrections.where(there)
     return apply_corrections(frame, corrections)
 
 
-def _withdrawn(store: Store, source: Dataset) -> list[int]:
-    """The arrivals of a source that were rolled back, of which corrections are still there: they do not count."""
-    if source.is_stream:  # what is read again by a rewind comes under other numbers
+def _withdrawn(store: Store, source: Dataset, slice_: Slice) -> list[int]:
+    """The arrivals of a source that were taken back, of which corrections are still there: they do not count.
+
+    A stream reads the same records again, under other numbers: that matters only to who reads by these.
+    """
+    if source.is_stream and slice_.kind != "arrival":
         return []
     live = store.receipts.live_slices(source.name)
     keys = store.receipts.cells(corrections_of(source.name))
@@ -105,7 +110,7 @@ def correction_rows(
     """
     if version is None:
         return 0, 0
-    if _withdrawn(store, source):
+    if _withdrawn(store, source, slice_):
         return None
     found = store.receipts.cells(corrections_of(source.name), version)
     heads = {key: head.rows or 0 for key, head in found.items() if key}

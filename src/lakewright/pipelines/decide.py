@@ -28,6 +28,7 @@ from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
 from lakewright.pipelines.session_chain import behind_pending
 from lakewright.pipelines.session_slices import running_out
 from lakewright.pipelines.states import DatasetPlan, SliceState, Status, Wish
+from lakewright.pipelines.taken_back import TakenBack, keeps_apart, taken_back
 from lakewright.store import ELSEWHERE, Head, HeldSlice, LiveSlice, Store
 
 __all__ = ["DatasetPlan", "Decider", "SliceState", "Status", "Wish"]
@@ -64,12 +65,15 @@ class Decider:
         live = self._store.receipts.live_slices(name) if name in heads else {}
         if dataset.is_stream:  # it goes on where its checkpoint says; what is there to read, its source tells
             return DatasetPlan(dataset, slicing, (), len(live))
+        arrived = {} if slicing.follows is None else self._store.receipts.live_slices(slicing.follows)
+        back = self._taken_back(dataset, slicing, live, arrived, heads)
+        live = live if back is None else back.before(live)
         if dataset.is_source:
             states = self._source(dataset)
         elif slicing.kind == "event":
             states = self._event(dataset, live, wish, heads)
         elif slicing.kind == "arrival":
-            states = self._arrival(dataset, slicing, live)
+            states = self._arrival(dataset, slicing, live, arrived, heads)
         else:
             states = self._whole(dataset, live, heads)
         if not dataset.is_source:
@@ -90,6 +94,8 @@ class Decider:
         if dataset.fan_in is not None:
             states = self._fan_ins.judged(dataset, states)
         states = in_turns(dataset, cap_overdue(states), self._current(dataset, wish))
+        if back is not None:
+            states = back.first_of_all(states, arrived)
         if getattr(dataset.into, "resends", False):
             states = {
                 slice_id: replace(state, reason=f"{state.reason}; sends again") if slice_id in live else state
@@ -228,10 +234,16 @@ class Decider:
             return f"skipped: before the look-back of {late.last} from {current}"
         return None
 
-    def _arrival(self, dataset: Dataset, slicing: Slicing, live: Mapping[str, LiveSlice]) -> dict[str, SliceState]:
+    def _arrival(
+        self,
+        dataset: Dataset,
+        slicing: Slicing,
+        made: Mapping[str, LiveSlice],
+        arrived: Mapping[str, LiveSlice],
+        heads: Heads,
+    ) -> dict[str, SliceState]:
         assert slicing.follows is not None
         source = slicing.follows
-        made, arrived = live, self._store.receipts.live_slices(source)
         states: dict[str, SliceState] = {}
         for slice_id, receipt in arrived.items():
             if slice_id not in made:
@@ -243,7 +255,35 @@ class Decider:
                 by, hit = f"arrival-{arrival.number}", f"arrival-{earlier}"
                 if by in arrived and hit in made and made[hit].inputs.get(source, -1) < arrived[by].version:
                     states[hit] = SliceState(Slice.parse(hit), "stale", f"{file.path} was replaced by {by}")
+        if dataset.into is not None or getattr(dataset.writer, "restores", False):
+            for gone in self._unmatched(dataset, source, made, arrived, heads):
+                states[gone.id] = SliceState(gone, "stale", f"{source} took {gone.id} back")
         return states
+
+    def _taken_back(
+        self,
+        dataset: Dataset,
+        slicing: Slicing,
+        live: Mapping[str, LiveSlice],
+        arrived: Mapping[str, LiveSlice],
+        heads: Heads,
+    ) -> TakenBack | None:
+        """The slices that have to go before anything is made, as their source has taken their arrivals back."""
+        if slicing.follows is None or not keeps_apart(dataset):
+            return None
+        unmatched = self._unmatched(dataset, slicing.follows, live, arrived, heads)
+        return TakenBack.of(unmatched[0], slicing.follows, live) if unmatched else None
+
+    def _unmatched(
+        self,
+        dataset: Dataset,
+        source: str,
+        live: Mapping[str, LiveSlice],
+        arrived: Mapping[str, LiveSlice],
+        heads: Heads,
+    ) -> list[Slice]:
+        settled, restored_at = self._settled(dataset.name, source, heads), self._restored_at(dataset.name, heads)
+        return taken_back(self._store, source, live, arrived, settled=settled, restored_at=restored_at)
 
     def _whole(self, dataset: Dataset, live: Mapping[str, LiveSlice], heads: Heads) -> dict[str, SliceState]:
         names = [i.dataset for i in dataset.inputs if isinstance(self._graph.reference(dataset, i), SameSlice)]

@@ -52,6 +52,7 @@ from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_
 from lakewright.pipelines.restoring import goes_back, record_restore_outside, restore_before
 from lakewright.pipelines.sessionizing import sessionized
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
+from lakewright.pipelines.taking_back import take_back
 from lakewright.pipelines.time_limits import stopped_after
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
@@ -63,6 +64,8 @@ __all__ = ["call_step", "check_result", "make_slice", "publish", "publish_once",
 
 def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
     """Runs the jobs that make one slice; whatever the moment of a kill, doing it again leaves the same rows."""
+    if state.takes_back:
+        return take_back(shop, dataset, state, attempt=attempt)
     private, reason = stays_private(shop, dataset, state.slice), f"{state.status}: {state.reason}"
     with shop.attempt(dataset, state.slice, attempt=attempt, reason=reason, rewrites=not private) as current:
         if current.grant.fence is not None and (made := recover_attempt(current)) is not None:

@@ -147,7 +147,7 @@ def _found(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[tuple[Re
         return private, ()
     found = Identity.from_json(public.metadata)
     assert found is not None
-    if found.kind == "restore":
+    if found.kind in ("restore", "rewind"):
         return private, (receipt_of(dataset.name, public, recovered=True),)
     if dataset.replica is not None:  # committed, but nobody has proven it: it is copied once more
         shop.store.receipts.add([receipt_of(dataset.name, public, kind="maintenance")])
@@ -226,7 +226,7 @@ def _is_of(identity: Identity, step: StepRecord, part: str) -> bool:
         and identity.slice_id == step.slice_id
         and identity.number == step.number
         and identity.part == part
-        and identity.kind in ("data", "restore", "erase")
+        and identity.kind in ("data", "restore", "erase", "rewind")
     )
 
 

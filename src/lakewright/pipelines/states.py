@@ -49,6 +49,8 @@ class SliceState:
     """Slices of a later turn are begun when all of the turns before it have succeeded."""
     if_changed: bool = False
     """Of sessions: whether it is made only if what the slice before it leaves pending has changed by then."""
+    takes_back: bool = False
+    """Whether it is not made, but taken away with all slices after it: its source has taken their arrivals back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,5 +106,5 @@ class DatasetPlan:
     @property
     def fresh(self) -> int:
         unmade = ("due", "missing", "waiting", "rolled back", "overdue", "unmet", "partial", "skipped")
-        known = {s.slice.id for s in self.states if s.status not in unmade}
+        known = {s.slice.id for s in self.states if s.status not in unmade and not s.takes_back}
         return self.live - len(known)
