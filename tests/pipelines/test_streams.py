@@ -305,6 +305,25 @@ def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(proj
     ok(shop.run(at="2026-01-03"))
     assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
 
+    # Rolled back, and rewound before anything was read: it is read again from the beginning.
+    shop.rollback("raw", to=0)
+    failing("restore_fenced")
+    with pytest.raises(FailpointReached):
+        shop.rewind("raw")
+    assert shop.rewind("raw").deleted == 2
+    ok(shop.run(["raw"], at="2026-01-03"))
+    assert ids(shop) == ["v1", "v2", "v3", "v4"]
+
+    # Rolled back to all that there is: that is settled once.
+    all_of_it = shop.lake.log("raw").latest()
+    shop.lake.session().sql(f"DELETE FROM delta.`{shop.lake.resolve('raw')}` WHERE id = 'v4'")
+    shop.rollback("raw", to=all_of_it)
+    ok(shop.run(["raw"], at="2026-01-03"))
+    standing = shop.lake.log("raw").latest(), shop.store.streams.current("raw").number
+    assert not ok(shop.run(["raw"], at="2026-01-03")).outcomes
+    assert (shop.lake.log("raw").latest(), shop.store.streams.current("raw").number) == standing
+    assert ids(shop) == ["v1", "v2", "v3", "v4"]
+
 
 def test_a_continuous_stream_goes_on_beside_the_daily_runs_and_a_late_event_is_repaired_the_next_day(project, kafka):
     topic = kafka.topic()

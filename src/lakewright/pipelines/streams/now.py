@@ -19,7 +19,7 @@ from lakewright.pipelines.streams.gaps import go_on_past_gap
 from lakewright.pipelines.streams.harvest import harvest_stream
 from lakewright.pipelines.streams.joins import silent_side
 from lakewright.pipelines.streams.queries import Query
-from lakewright.pipelines.streams.rewind import go_on_with_rewind
+from lakewright.pipelines.streams.rewind import go_on_after_restore, go_on_with_rewind
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
@@ -84,6 +84,7 @@ def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
     """
     shop, name = current.shop, current.dataset.name
     receipts = harvest_stream(current)
+    go_on_after_restore(current)
     go_on_with_rewind(current)
     generation = shop.store.streams.current(name)
     source: Any = current.dataset.source

@@ -37,14 +37,24 @@ from lakewright.pipelines.workshop import Attempt, Workshop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["IfRowsLost", "RewindSummary", "fence", "fence_of", "go_on_with_rewind", "rewind_stream", "was_restored"]
+__all__ = [
+    "IfRowsLost",
+    "RewindSummary",
+    "fence",
+    "fence_of",
+    "go_on_after_restore",
+    "go_on_with_rewind",
+    "rewind_stream",
+    "was_restored",
+]
 
 IfRowsLost = Literal["refuse", "keep", "delete"]
 """What a rewind does with rows that the source could not give again."""
 
 _LAST_BATCH = 2**62
 """Higher than any batch: after this, Delta skips whatever the old generation still sends."""
-_RESTORED = -1
+_FOLLOWING = "following"
+"""In a fence after a restore: the generation that reads on from there."""
 _GIVEN_UP = "rows_lost"
 """In a generation's start: that rows may be deleted which the source could not give again."""
 
@@ -93,7 +103,7 @@ def rewind_stream(
             f"{dataset.name}: lost is one of {', '.join(map(repr, get_args(IfRowsLost)))}, not {lost!r}."
         )
     last = shop.store.streams.current(dataset.name)
-    following = FIRST_GENERATION if last is None else last.number + 1
+    following = FIRST_GENERATION if last is None else last.number + 1 + was_restored(shop, dataset)
     consumers = tuple(sorted(shop.graph.downstream(dataset.name)))
     _refuse_streams_below(shop, dataset, consumers)
     plan = _plan(shop, dataset, to, lost)
@@ -102,36 +112,46 @@ def rewind_stream(
     when = "the beginning" if to is None else f"{to:%Y-%m-%d %H:%M:%S} UTC"
     with shop.attempt(dataset, WHOLE, attempt=1, reason=f"rewind to {when}", whole=True) as current:
         harvest_stream(current)
+        # Settled first: the generation of this rewind is the newest then, and has nothing else to do.
+        go_on_after_restore(current)
         # Asked again under the lease: meanwhile the stream may have read on.
         plan = _plan(shop, dataset, to, lost)
-        shop.store.streams.begin(
+        begun = shop.store.streams.begin(
             dataset.name, start=plan.start, first=plan.first, run_id=shop.run.run_id, now=shop.now()
         )
         failpoint("generation_recorded")
         deleted = go_on_with_rewind(current)
         current.finish(())
-    return RewindSummary(dataset.name, following, plan.first, plan.start, deleted, consumers, plan.rows_lost, lost)
+    return RewindSummary(dataset.name, begun.number, plan.first, plan.start, deleted, consumers, plan.rows_lost, lost)
 
 
-def go_on_with_rewind(current: Attempt) -> int | None:
-    """Runs the job that deletes what the newest generation reads again, unless the log tells that it was done.
+def go_on_after_restore(current: Attempt) -> None:
+    """Begin a generation that reads on from where a restored table was then, unless the log tells of one.
 
-    A table that was restored since is read on from where it was then, by a generation of its own.
+    The fence of the old one tells the new one. Whoever finds it told and not recorded died in between.
     """
     shop, dataset = current.shop, current.dataset
     generation = shop.store.streams.current(dataset.name)
-    if generation is None or not shop.lake.log(dataset.name).exists():
+    if generation is None or not was_restored(shop, dataset):
+        return
+    if not _is_fence(_last_telling(shop, dataset)):
+        fence(current, generation.number, **{_FOLLOWING: generation.number + 1})
+        failpoint("restore_fenced")
+    source: Any = dataset.source
+    rows = shop.lake.read(dataset.name, system_columns=True)
+    _refuse_another_source(shop, dataset)
+    start = source.position_after(source_context(shop, dataset), rows, generation.start)
+    shop.store.streams.begin(dataset.name, start=start, run_id=shop.run.run_id, now=shop.now())
+
+
+def go_on_with_rewind(current: Attempt) -> int | None:
+    """Runs the job that deletes what the newest generation reads again, unless something tells that it was done."""
+    shop, dataset = current.shop, current.dataset
+    generation = shop.store.streams.current(dataset.name)
+    if generation is None or generation.first is None or not shop.lake.log(dataset.name).exists():
         return None
-    told = _last_told(shop, dataset)
-    if told == _RESTORED:
-        fence(current, generation.number)
-        source: Any = dataset.source
-        rows = shop.lake.read(dataset.name, system_columns=True)
-        _refuse_another_source(shop, dataset)
-        start = source.position_after(source_context(shop, dataset), rows, generation.start)
-        shop.store.streams.begin(dataset.name, start=start, run_id=shop.run.run_id, now=shop.now())
-        return None
-    if generation.first is None or told >= generation.number:
+    told = _told(_last_telling(shop, dataset))
+    if told >= generation.number:
         return None
     # A rewind that died before it had fenced may have been followed by another one.
     for number in range(max(told, FIRST_GENERATION), generation.number):
@@ -155,21 +175,33 @@ def go_on_with_rewind(current: Attempt) -> int | None:
 
 
 def was_restored(shop: Workshop, dataset: Dataset) -> bool:
-    """Whether a stream's table was rolled back since its last micro-batch."""
-    return shop.lake.log(dataset.name).exists() and _last_told(shop, dataset) == _RESTORED
+    """Whether a stream's table was rolled back, and no generation reads on from there yet."""
+    last = _last_telling(shop, dataset)
+    if last is None or last.kind == "restore":
+        return last is not None
+    generation = shop.store.streams.current(dataset.name)
+    return _is_fence(last) and generation is not None and _told(last) > generation.number
 
 
-def _last_told(shop: Workshop, dataset: Dataset) -> int:
-    """The generation that the log tells of last, by a deletion or a micro-batch; or that it was restored since."""
+def _last_telling(shop: Workshop, dataset: Dataset) -> Identity | None:
+    """The last commit that tells of a generation: a deletion, a micro-batch, a restore, or the fence after that."""
     for _, identity in own_commits(shop.lake.log(dataset.name)):
-        if identity.kind == "fence":
-            continue
-        if identity.kind == "restore":
-            return _RESTORED
-        told = identity.details.get("rewind", identity.details.get("generation"))
-        if isinstance(told, int):
-            return told
-    return 0
+        if identity.kind == "restore" or _told(identity):
+            return identity
+    return None
+
+
+def _told(identity: Identity | None) -> int:
+    """The generation that a commit tells of: of a fence, the one that follows a restore; 0 where there is none."""
+    if identity is None:
+        return 0
+    details = identity.details
+    told = details.get(_FOLLOWING) if _is_fence(identity) else details.get("rewind", details.get("generation"))
+    return told if isinstance(told, int) else 0
+
+
+def _is_fence(identity: Identity | None) -> bool:
+    return identity is not None and identity.kind == "fence"
 
 
 def fence_of(shop: Workshop, dataset: Dataset, generation: int) -> Identity | None:
