@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
 from lakewright import JsonFiles, KafkaTopic, Merger, Pipeline
 from lakewright.errors import ConfigurationError, DefinitionError
 from lakewright.model.references import Lookback, Pinned, Previous, SameSlice, Whole
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.streams.rewind import _refuse_streams_below as refuse_streams_below
 
 SCHEMA = "id string, at timestamp"
 
@@ -86,3 +92,18 @@ def test_only_a_source_that_can_be_followed_is_read_as_a_stream():
     with pytest.raises(ConfigurationError, match="JsonFiles cannot be read as a stream") as found:
         visits.source("files", JsonFiles("landing/visits"), schema=SCHEMA, event_time="at", mode="stream")
     assert 'Leave mode="stream" out: each run takes what is new.' in str(found.value)
+
+
+@pytest.mark.parametrize(("inputs", "follows"), [({"ads": Whole()}, True), ({"raw": Whole()}, False)])
+def test_a_rewind_asks_for_the_streams_that_follow_the_dataset_and_not_for_those_that_refer_to_it(inputs, follows):
+    visits = two_streams()
+
+    @visits.dataset(mode="stream", event_time="at", inputs=inputs)
+    def seen(raw, ads):
+        return raw
+
+    shop: Any = SimpleNamespace(graph=Graph(visits.datasets))
+    with patch("lakewright.pipelines.streams.rewind.checkpoint_has_begun", return_value=True):
+        refused = pytest.raises(ConfigurationError, match="seen adds the rows of raw") if follows else nullcontext()
+        with refused:
+            refuse_streams_below(shop, shop.graph["raw"], ("seen",))

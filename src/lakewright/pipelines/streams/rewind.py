@@ -355,13 +355,17 @@ def _refuse_another_source(shop: Workshop, dataset: Dataset) -> None:
         source.refuse_anew(source_context(shop, dataset), known.start)
 
 
+def _follows(shop: Workshop, name: str, dataset: str) -> bool:
+    """Whether a stream reads another dataset as a stream, and does not only refer to it."""
+    given = shop.graph.streamed_input(shop.graph[name])
+    return given is not None and dataset in given.datasets
+
+
 def _refuse_streams_below(shop: Workshop, dataset: Dataset, consumers: tuple[str, ...]) -> None:
     followers = [
         name
         for name in consumers
-        if shop.graph[name].appends
-        and shop.graph.streamed_input(shop.graph[name]) is not None
-        and checkpoint_has_begun(shop, name)
+        if shop.graph[name].appends and _follows(shop, name, dataset.name) and checkpoint_has_begun(shop, name)
     ]
     if followers:
         raise ConfigurationError(
