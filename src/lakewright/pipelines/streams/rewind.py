@@ -151,7 +151,8 @@ def go_on_with_rewind(current: Attempt) -> int | None:
     if generation is None or generation.first is None or not shop.lake.log(dataset.name).exists():
         return None
     told = _told(_last_telling(shop, dataset))
-    if told >= generation.number:
+    # A log that was cleaned since may tell of no generation any more: one that has read anything had deleted before.
+    if told >= generation.number or generation.progress is not None or checkpoint_has_begun(shop, dataset.name):
         return None
     # A rewind that died before it had fenced may have been followed by another one.
     for number in range(max(told, FIRST_GENERATION), generation.number):
