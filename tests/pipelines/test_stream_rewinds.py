@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 import pytest
 
-from lakewright.errors import ConfigurationError, InputError
+from lakewright.errors import ConfigurationError, InputError, LeaseHeldError
 from lakewright.failpoints import FailpointReached
 from tests.pipelines.shop import ok, rows_of
 from tests.pipelines.streaming import delete_before, make_anew, send, send_at, visit, visits_project
@@ -144,6 +145,19 @@ def test_a_partition_of_which_nothing_was_read_yet_is_not_left_out_by_a_rewind_t
     send_at(kafka, topic, hours(2), [visit(2)])
     ok(shop.run(["raw"], at="2026-01-06"))
     send_at(kafka, topic, hours(1), [visit(3)], partition=1)
+
+    # Whoever has lost the stream to another process changes nothing: it records no beginning, and deletes no row.
+    def lose(*_):
+        shop.store.leases.break_lease("raw")
+
+    before, rewind = standing(shop), "lakewright.pipelines.streams.rewind"
+    with patch(f"{rewind}.harvest_stream", lose), pytest.raises(LeaseHeldError):
+        shop.rewind("raw", to=hours(2))
+    assert standing(shop) == before
+    lost_late = patch(f"{rewind}.failpoint", lambda place: lose() if place == "fenced" else None)
+    with lost_late, pytest.raises(LeaseHeldError):
+        shop.rewind("raw", to=hours(2))
+    assert ids(shop) == ["v1", "v2"]
 
     shop.rewind("raw", to=hours(2))
     ok(shop.run(["raw"], at="2026-01-06"))

@@ -16,12 +16,17 @@ from lakewright.model.arrivals import JsonValue
 from lakewright.model.completeness import Completeness
 from lakewright.model.receipts import Filtered, ReceiptKind
 
-__all__ = ["RESTORE_PART", "Identity", "app_id"]
+__all__ = ["RESTORE_PART", "REWIND_PART", "Identity", "app_id"]
 
 RESTORE_PART = "restore"
 """The part under which an attempt tells that the table went back before it was merged into."""
 
+REWIND_PART = "rewind"
+"""The part under which a stream's rewind deletes what will be read again."""
+
 _VERSION = 1
+_LAST_JUDGED = 2**31 - 1
+"""The highest place that fits beside a lease's number."""
 _JUDGED = "judged."
 """How the part begins under which a micro-batch sets rows aside."""
 
@@ -57,13 +62,17 @@ class Identity:
         """What Delta compares: a name, and a number that must rise.
 
         An attempt counts by its lease's number; a micro-batch by its place in its generation, so that a repeat of the
-        same one, by whomever, is skipped.
+        same one, by whomever, is skipped; a rewind, whatever it deletes, by its number among all of the dataset's.
         """
         if "batch" in self.details:
             name = app_id(self.dataset, f"generation-{self.details['generation']}", self.part)
             place = int(str(self.details["batch"]))
             # One name for all batches of a generation, since Delta keeps every name: the number rises with both.
-            return name, (place << 32) + self.number if self.part.startswith(_JUDGED) else place
+            judged = (min(place, _LAST_JUDGED) << 32) + self.number
+            return name, judged if self.part.startswith(_JUDGED) else place
+        if self.part == REWIND_PART:
+            # One name for all rewinds of a dataset, wherever they go back to: a later one counts.
+            return app_id(self.dataset, self.part, self.part), self.number
         return self.app_id, self.number
 
     @property

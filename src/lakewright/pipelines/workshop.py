@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lakewright.errors import LeaseHeldError
 from lakewright.failpoints import failpoint
@@ -15,16 +16,19 @@ from lakewright.lake.side_tables import DEAD_LETTERS
 from lakewright.model.arrivals import JsonValue, Window
 from lakewright.model.connections import Connections
 from lakewright.model.findings import Finding
-from lakewright.model.identity import Identity
+from lakewright.model.identity import REWIND_PART, Identity
 from lakewright.model.receipts import Receipt
 from lakewright.model.runs import Run, StepState
-from lakewright.model.slices import Slice
+from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import utc_now
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.marking import set_flag, withdraw_flag
 from lakewright.pipelines.states import SliceState
 from lakewright.store import Grant, Known, Store
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 __all__ = ["Attempt", "Made", "Workshop", "leave_out"]
 
@@ -155,11 +159,24 @@ class Attempt:
     def still_mine(self) -> bool:
         return self.shop.store.leases.check(self.dataset.name, self.lease, self.grant.number, self.shop.now())
 
+    @contextmanager
+    def recording(self) -> Iterator[Connection]:
+        """A transaction of the store in which the lease is still ours; whoever asks for it waits until its end."""
+        store, name = self.shop.store, self.dataset.name
+        with store.transaction() as conn:
+            store.leases.draw(name, conn)  # as a grant does, which is how the two are kept apart
+            if not store.leases.check(name, self.lease, self.grant.number, self.shop.now(), conn):
+                raise LeaseHeldError(
+                    f"{name}: another process has taken over. Nothing was changed.", name=name, owner="another process"
+                )
+            yield conn
+
     def fence_predecessors(self) -> None:
         """Stop what a paused predecessor still runs, and make whatever it still writes be skipped by Delta."""
         assert self.grant.fence is not None
         if self.dataset.is_stream:
             self._interrupt_predecessors()
+            self._fence_rewind()
             return  # whoever repeats a micro-batch writes the same, once: see streams.batches
         tables = [*self.dataset.outputs, self.dataset.name, DEAD_LETTERS]
         parts = [*self.dataset.outputs, "main", "dead_letters"]
@@ -180,6 +197,15 @@ class Attempt:
             )
             self.shop.lake.fence(tables, fence, parts)
         failpoint("fenced")
+
+    def _fence_rewind(self) -> None:
+        """Let Delta skip the deletion of a rewind that may still be under way; whoever goes on with it deletes anew."""
+        assert self.grant.fence is not None
+        generation = self.shop.store.streams.current(self.dataset.name)
+        if generation is not None and generation.first is not None and generation.progress is None:
+            number, run_id = self.grant.fence, self.shop.run.run_id
+            fence = Identity(self.dataset.name, WHOLE.id, number, run_id, kind="fence")
+            self.shop.lake.fence([self.dataset.name], fence, [REWIND_PART])
 
     def _interrupt_predecessors(self) -> None:
         """Stop their Spark jobs where they share a Spark with us: they would only take its cores away."""

@@ -10,6 +10,7 @@ Guarantee:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -138,10 +139,10 @@ class Leases:
                 raise held_error((ahead or taken)[0], asked_by=owner_id)
             return self.acquire(name, free[0], owner_id=owner_id, run_id=run_id, now=now, conn=c)
 
-    def check(self, dataset: str, slice_id: str, number: int, now: datetime) -> bool:
+    def check(self, dataset: str, slice_id: str, number: int, now: datetime, conn: Connection | None = None) -> bool:
         """Whether a grant still holds: not taken over, not broken, its owner not silent for too long."""
         mine = (leases.c.dataset == dataset) & (leases.c.slice_id == slice_id) & (leases.c.number == number)
-        with reading(self._engine) as c:
+        with reading(self._engine) if conn is None else nullcontext(conn) as c:
             row = c.execute(LEASES_WITH_OWNERS.where(mine)).one_or_none()
             at = lease_time(c, now)
         return row is not None and row.expires_at is not None and row.expires_at > at

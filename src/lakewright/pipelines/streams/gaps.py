@@ -67,7 +67,7 @@ def go_on_past_gap(current: Attempt, generation: Generation) -> Generation:
     if begin.get("lost") and not goes_on:
         source.refuse_lost(context, begin)
     lost = source.lost_words(begin)
-    with shop.store.transaction() as conn:
+    with current.recording() as conn:
         following = shop.store.streams.begin(
             dataset.name, start=begin, run_id=shop.run.run_id, now=shop.now(), conn=conn
         )

@@ -91,7 +91,8 @@ def prepare(current: Attempt) -> tuple[list[Receipt], Generation]:
     if generation is None:
         # With its beginning the source notes what it is: a topic made anew under the same name is another one.
         start = source.beginning(source_context(shop, current.dataset)) if current.dataset.is_source else None
-        generation = shop.store.streams.begin(name, start=start, run_id=shop.run.run_id, now=shop.now())
+        with current.recording() as conn:
+            generation = shop.store.streams.begin(name, start=start, run_id=shop.run.run_id, now=shop.now(), conn=conn)
     generation = go_on_past_gap(current, generation)
     if current.dataset.is_source and generation.start is not None:
         current.origin = source.origin(generation.start)

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.failpoints import failpoint
 from lakewright.lake.log import own_commits
+from lakewright.lake.side_tables import SIDE_TABLES
 from lakewright.model.arrivals import Window
-from lakewright.model.identity import Identity
+from lakewright.model.identity import REWIND_PART, Identity
 from lakewright.model.slices import ARRIVAL_COLUMN, WHOLE, arrival_slice
 from lakewright.model.streams import FIRST_GENERATION, Generation, LostRows
 from lakewright.pipelines.definitions import Dataset
@@ -116,9 +117,10 @@ def rewind_stream(
         go_on_after_restore(current)
         # Asked again under the lease: meanwhile the stream may have read on.
         plan = _plan(shop, dataset, to, lost)
-        begun = shop.store.streams.begin(
-            dataset.name, start=plan.start, first=plan.first, run_id=shop.run.run_id, now=shop.now()
-        )
+        with current.recording() as conn:
+            begun = shop.store.streams.begin(
+                dataset.name, start=plan.start, first=plan.first, run_id=shop.run.run_id, now=shop.now(), conn=conn
+            )
         failpoint("generation_recorded")
         deleted = go_on_with_rewind(current)
         current.finish(())
@@ -141,7 +143,8 @@ def go_on_after_restore(current: Attempt) -> None:
     rows = shop.lake.read(dataset.name, system_columns=True)
     _refuse_another_source(shop, dataset)
     start = source.position_after(source_context(shop, dataset), rows, generation.start)
-    shop.store.streams.begin(dataset.name, start=start, run_id=shop.run.run_id, now=shop.now())
+    with current.recording() as conn:
+        shop.store.streams.begin(dataset.name, start=start, run_id=shop.run.run_id, now=shop.now(), conn=conn)
 
 
 def go_on_with_rewind(current: Attempt) -> int | None:
@@ -163,13 +166,13 @@ def go_on_with_rewind(current: Attempt) -> int | None:
     identity = replace(
         current.identity(rewind=generation.number, start=None if generation.start is None else dict(generation.start)),
         kind="rewind",
-        part="rewind",
+        part=REWIND_PART,
         slice_id=arrival_slice(generation.first).id,
     )
     # Sessions are built anew as a whole: another order of arrival may give others, with other ids. A table that is
     # merged into does not tell when its rows came.
     again = "true" if dataset.writer is not None else f"{ARRIVAL_COLUMN} >= {generation.first}"
-    commit = shop.lake.open(dataset.name, identity).delete(again)
+    commit = shop.lake.open(dataset.name, identity, still_mine=current.still_mine).delete(again)
     failpoint("rewound")
     harvest_stream(current)
     return None if commit is None else commit.metrics.get("numDeletedRows", 0)
@@ -219,18 +222,23 @@ def fence_of(shop: Workshop, dataset: Dataset, generation: int) -> Identity | No
 
 
 def fence(current: Attempt, generation: int, **told: object) -> None:
-    """Commit that Delta skips whatever a generation still writes, into its buffer too."""
+    """Commit that Delta skips whatever a generation still writes, into its buffer and what it sets aside too."""
+    lake, name = current.shop.lake, current.dataset.name
     identity = replace(
         current.identity(generation=generation, batch=_LAST_BATCH, **told),
         kind="fence",
         slice_id=f"generation-{generation}",
     )
-    commit = current.shop.lake.open(current.dataset.name, identity).touch()
+    commit = lake.open(name, identity, still_mine=current.still_mine).touch()
     if commit is not None:
-        current.shop.store.receipts.add([receipt_of(current.dataset.name, commit)])
-    buffer = current.shop.lake.open(buffer_of(current.dataset.name), identity.as_part(PART))
-    if buffer.exists():
-        buffer.touch()
+        current.shop.store.receipts.add([receipt_of(name, commit)])
+    beside = [(buffer_of(name), identity.as_part(PART))]
+    if any(given.guards for given in current.dataset.inputs):
+        beside += [(table, identity.as_judge(part)) for part, table in SIDE_TABLES.items()]
+    for table, part in beside:
+        opened = lake.open(table, part, still_mine=current.still_mine)
+        if opened.exists():
+            opened.touch()
 
 
 def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLost) -> _Plan:
