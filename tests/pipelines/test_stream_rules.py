@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewright import JsonFiles, KafkaTopic, Merger, Pipeline
+from lakewright import JsonFiles, KafkaTopic, Merger, Pipeline, StatefulMerger
 from lakewright.errors import ConfigurationError, DefinitionError
 from lakewright.model.references import Lookback, Pinned, Previous, SameSlice, Whole
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.streams.rewind import _refuse_states_below as refuse_states_below
 from lakewright.pipelines.streams.rewind import _refuse_streams_below as refuse_streams_below
 
 SCHEMA = "id string, at timestamp"
@@ -107,3 +108,27 @@ def test_a_rewind_asks_for_the_streams_that_follow_the_dataset_and_not_for_those
         refused = pytest.raises(ConfigurationError, match="seen adds the rows of raw") if follows else nullcontext()
         with refused:
             refuse_streams_below(shop, shop.graph["raw"], ("seen",))
+
+
+@pytest.mark.parametrize(
+    ("writer", "inputs", "refused"),
+    [
+        (Merger(keys=["id"]), {"counts": Previous()}, True),
+        (Merger(keys=["id"]), {}, False),
+        (StatefulMerger(keys=["id"]), {"counts": Previous()}, False),
+    ],
+    ids=["into what it was made of", "by key", "goes back"],
+)
+def test_a_rewind_is_refused_where_what_is_read_again_would_count_twice(writer, inputs, refused):
+    visits = two_streams()
+
+    def counts_of_before(raw, counts):
+        return raw
+
+    visits.add(counts_of_before if inputs else (lambda raw: raw), name="counts", writer=writer, inputs=inputs)
+    receipts = SimpleNamespace(live_slices=lambda name: {"arrival-1000000000": None})
+    shop: Any = SimpleNamespace(graph=Graph(visits.datasets), store=SimpleNamespace(receipts=receipts))
+    refusal = pytest.raises(ConfigurationError, match="count twice") if refused else nullcontext()
+    with refusal as told:
+        refuse_states_below(shop, shop.graph["raw"], ("counts",))
+    assert not refused or "StatefulMerger" in told.value.hint

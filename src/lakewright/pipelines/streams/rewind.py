@@ -9,7 +9,8 @@ Consequences:
     - Whole micro-batches are read again: a rewind goes back to the beginning of the one that holds the moment.
     - Rows must tell their place at the source; a stream that merges by key, or follows another dataset, is read again
       from its beginning only. A merge guarded by position deletes nothing; any other one begins with an empty table.
-    - A stream below that adds rows must be rewound first, as a whole: it could take none of them back.
+    - A stream below that adds rows must be rewound first, as a whole: it could take none of them back. A batch dataset
+      that follows micro-batches does so by itself; one that merges into what it has made of them cannot.
     - Whoever reads the dataset slice by slice becomes stale twice: by the deletion and by what comes back.
 """
 
@@ -25,6 +26,7 @@ from lakewright.lake.log import own_commits
 from lakewright.lake.side_tables import SIDE_TABLES
 from lakewright.model.arrivals import Window
 from lakewright.model.identity import REWIND_PART, Identity
+from lakewright.model.references import Previous
 from lakewright.model.slices import ARRIVAL_COLUMN, WHOLE, arrival_slice
 from lakewright.model.streams import FIRST_GENERATION, Generation, LostRows
 from lakewright.pipelines.definitions import Dataset
@@ -107,6 +109,7 @@ def rewind_stream(
     following = FIRST_GENERATION if last is None else last.number + 1 + was_restored(shop, dataset)
     consumers = tuple(sorted(shop.graph.downstream(dataset.name)))
     _refuse_streams_below(shop, dataset, consumers)
+    _refuse_states_below(shop, dataset, consumers)
     plan = _plan(shop, dataset, to, lost)
     if dry_run:
         return RewindSummary(dataset.name, following, plan.first, plan.start, None, consumers, plan.rows_lost, lost)
@@ -362,6 +365,26 @@ def _refuse_another_source(shop: Workshop, dataset: Dataset) -> None:
     if known is not None and known.start is not None:
         source: Any = dataset.source
         source.refuse_anew(source_context(shop, dataset), known.start)
+
+
+def _refuse_states_below(shop: Workshop, dataset: Dataset, consumers: tuple[str, ...]) -> None:
+    """What is merged into rows that were made of earlier ones cannot be taken out of them again."""
+    for name in consumers:
+        below = shop.graph[name]
+        merges = below.writer is not None and not below.writer.replaces_slice
+        if (
+            shop.graph.slicing[name].follows == dataset.name
+            and merges
+            and not getattr(below.writer, "restores", False)
+            and any(isinstance(given.reference, Previous) for given in below.inputs)
+            and shop.store.receipts.live_slices(name)
+        ):
+            raise ConfigurationError(
+                f"{name} makes its rows of those that it had made of {dataset.name} before: what is read again would "
+                "count twice in them. Nothing was changed.",
+                hint=f"Give {name} writer=StatefulMerger(keys=[...]), which goes back to before what was taken back; "
+                "or a new name, under which it begins anew.",
+            )
 
 
 def _follows(shop: Workshop, name: str, dataset: str) -> bool:
