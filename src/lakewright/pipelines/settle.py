@@ -55,11 +55,12 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
     if RAW_COLUMN in rows.columns:  # a step that follows a stream has rows, not records
         raw = F.col(RAW_COLUMN)
         reason = F.when(raw == "", F.lit(NO_VALUE)).when(raw.isNotNull(), F.lit(UNREADABLE)).otherwise(reason)
-    side_identity = identity.as_part("dead_letters")
+    side_identity, told = identity.as_part("dead_letters"), Identity.from_json(commit.metadata)
     letters = dead_letter_rows(
         rows,
         reasons=F.array(reason),
-        identity=side_identity,
+        # They count while the commit's receipt does, whoever tells them.
+        identity=side_identity if told is None else replace(side_identity, number=told.number),
         input_name=dataset.name,
         keep=business_columns(rows.columns),
     )
