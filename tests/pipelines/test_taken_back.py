@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakewright import DataOverwrite, KafkaTopic, Merger, Pipeline, StatefulMerger
+from lakewright import DataOverwrite, KafkaTopic, Lookback, Merger, Pipeline, SameSlice, StatefulMerger
 from lakewright.model.streams import batch_number
 from lakewright.store import Store, open_store
 from tests.pipelines.lab import Lab, lab
@@ -124,3 +124,29 @@ def test_a_dataset_that_was_rolled_back_to_before_a_rewind_is_left_as_it_is(stor
     assert shop.states("taken", NOW) == {}
     undo(shop, "raw", "rewind", batch(1, 1))
     assert made(shop) == [(0, batch(1, 1), True)]
+
+
+@pytest.mark.parametrize("reference", [SameSlice(), Lookback("1 day")], ids=["the day", "the day and the one before"])
+def test_what_was_rolled_back_does_not_come_back_by_itself_whatever_it_reads(store: Store, reference: object) -> None:
+    visits = Pipeline("visits", start="2026-01-01")
+    visits.source("raw", KafkaTopic("broker", "visits"), schema="at timestamp", event_time="at")
+
+    def daily(raw):  # type: ignore[no-untyped-def]
+        return raw
+
+    visits.add(daily, event_time="at", inputs={"raw": reference})
+    shop = lab(store, visits)
+    days = ["2026-01-01", "2026-01-02"]
+    shop.arrive("raw", *days)
+    for day in days:
+        shop.commit("daily", day, {day: 3}, raw=0)
+    shop.arrive("raw", days[0])
+    for day in days:
+        shop.commit("daily", day, {day: 1}, raw=1)
+    version = undo(shop, "daily", "restore", raw=1)
+    store.receipts.rolled_back("daily", 1, version)
+    assert shop.states("daily", NOW) == {}
+
+    shop.arrive("raw", days[0])
+    late = {*days} if isinstance(reference, Lookback) else {days[0]}
+    assert {slice_id for slice_id, state in shop.states("daily", NOW).items() if state.status == "late"} == late

@@ -131,7 +131,7 @@ class Decider:
             reference = self._graph.reference(dataset, given)
             if isinstance(reference, SameSlice | Lookback):
                 reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
-                for slice_id, reason, now in self._stale(dataset, given.dataset, reach, live):
+                for slice_id, reason, now in self._stale(dataset, given.dataset, reach, live, heads):
                     states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
             elif isinstance(reference, AsOf):
                 for slice_id, reason, now in self._stale_as_of(dataset, given.dataset, live, heads):
@@ -157,7 +157,7 @@ class Decider:
         return last if horizon.still_open(last) is None else before
 
     def _stale(
-        self, dataset: Dataset, input_name: str, reach: timedelta, live: Mapping[str, LiveSlice]
+        self, dataset: Dataset, input_name: str, reach: timedelta, live: Mapping[str, LiveSlice], heads: Heads
     ) -> Iterable[tuple[str, str, int]]:
         if not live:
             return
@@ -167,12 +167,14 @@ class Decider:
             yield slice_id, self._why(input_name, slice_id, then), now
         if not reach:
             return
-        heads = self._store.receipts.cells(input_name)
+        cells = self._store.receipts.cells(input_name)
+        settled, restored_at = self._settled(dataset.name, input_name, heads), self._restored_at(dataset.name, heads)
         for slice_id, made in live.items():
-            span = Slice.parse(slice_id).interval
+            span, then = Slice.parse(slice_id).interval, made.inputs.get(input_name, -1)
+            then = max(then, settled) if made.version < restored_at else then
             for cell in cells_between(span.start - reach, span.start, input_grid):
-                head = heads.get(cell)
-                if head is not None and head.version > made.inputs.get(input_name, -1):
+                head = cells.get(cell)
+                if head is not None and head.version > then:
                     yield slice_id, f"{input_name} changed in {cell}, within its look-back", head.version
                     break
 
