@@ -126,14 +126,23 @@ def test_a_row_outside_its_slice_is_refused(project):
 
 
 def test_late_rows_are_captured_and_held_until_a_backfill_takes_them_in(project):
-    shop = project(orders_project("late=Capture()"))
+    ((name, text),) = orders_project("late=Capture()").items()
+    reaching = """
+    from lakewright import Lookback
+
+    shop.sql("reaching", "SELECT count(*) AS orders, max(at) AS at FROM orders", event_time="at", rows="reduce",
+             late=Capture(), inputs={"orders": Lookback("1 hour")})
+"""
+    shop = project({name: text + reaching})
     land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
     ok(shop.run(at="2026-01-02"))
     land(shop.folder, "d2.json", [order("late", "2026-01-01T11:00:00Z")])
     ok(shop.run(at="2026-01-03"))
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
-    assert shop.sql("SELECT record FROM late_rows").first()[0].startswith('{"order_id":"late"')
-    assert [(s.status, s.make) for s in shop.plan(at="2026-01-03")["clean"].states] == [("held", False)]
+    kept = shop.sql("SELECT dataset, get_json_object(record, '$.order_id') FROM late_rows ORDER BY 1").collect()
+    assert [tuple(row) for row in kept] == [("clean", "late"), ("reaching", "late")]
+    for name in ("clean", "reaching"):
+        assert [(s.status, s.make) for s in shop.plan(at="2026-01-03")[name].states] == [("held", False)]
     ok(shop.backfill("2026-01-01", "2026-01-02", at="2026-01-03"))
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "late"]
     assert shop.plan(at="2026-01-03")["clean"].states == ()

@@ -11,7 +11,17 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewright import DataOverwrite, JsonFiles, Merger, Pipeline, Previous, Repair, Revisit, SingleRunner
+from lakewright import (
+    Capture,
+    DataOverwrite,
+    JsonFiles,
+    Merger,
+    Pipeline,
+    Previous,
+    Repair,
+    Revisit,
+    SingleRunner,
+)
 from lakewright.errors import DefinitionError, StoreError, TargetError
 from lakewright.model.runs import Run
 from lakewright.model.times import Interval, cells_between, parse_time
@@ -19,7 +29,7 @@ from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import notice, pin, refuse_lost_history
 from lakewright.pipelines.make import set_aside
 from lakewright.pipelines.project import Project
-from lakewright.store import Store, open_store
+from lakewright.store import HeldSlice, Store, open_store
 from lakewright.store.owners import Owner
 from tests.pipelines.lab import LOOKED_AT, Lab, lab
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
@@ -60,6 +70,42 @@ def made_once(store: Store, pipeline: Pipeline, first: str, end: str, name: str 
     for day in days(first, end):
         shop.commit(name, day, {day: 3}, raw=0)
     return shop
+
+
+def test_late_rows_of_one_input_do_not_hide_those_of_another(store: Store) -> None:
+    shop = Pipeline("shop", start="2024-01-01")
+    for name in ("app", "web"):
+        shop.source(name, JsonFiles(f"landing/{name}"), schema="at timestamp", event_time="at")
+
+    def daily(app, web):  # type: ignore[no-untyped-def]
+        return app.union(web)
+
+    shop.add(daily, event_time="at", late=Capture())
+    told = lab(store, shop)
+    told.arrive("app", "2024-12-01")
+    told.arrive("web", "2024-12-01")
+    for day in days("2024-12-02", "2024-12-10"):
+        told.arrive("web", day)
+    told.commit("daily", "2024-12-01", {"2024-12-01": 6}, app=0, web=0)
+
+    def captured() -> tuple[str, bool]:
+        state = told.states("daily", "2024-12-02")["2024-12-01"]
+        return state.status, state.make
+
+    def capture(app: int, web: int) -> None:
+        store.receipts.hold([HeldSlice("daily", "2024-12-01", n, v) for n, v in (("app", app), ("web", web))])
+
+    told.arrive("app", "2024-12-01")
+    assert captured() == ("held", True)
+    capture(app=1, web=8)
+    assert captured() == ("held", False)
+    told.arrive("app", "2024-12-01")  # version 2, lower than that of the other input
+    assert captured() == ("held", True)
+    capture(app=2, web=8)
+    told.arrive("web", "2024-12-01")  # the first input is stale and captured, the second one is not
+    assert captured() == ("held", True)
+    capture(app=2, web=9)
+    assert captured() == ("held", False)
 
 
 def finish_run(store: Store, run_id: str, time: str) -> None:

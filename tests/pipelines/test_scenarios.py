@@ -82,7 +82,7 @@ def test_in_the_first_load_of_a_backlog_nothing_is_late(project):
 
 
 HISTORY = """
-    from lakewright import AsOf, JsonFiles, Merger, Pipeline, Scd2, join_as_of
+    from lakewright import AsOf, JsonFiles, Merger, Pipeline, Repair, Scd2, join_as_of
 
     shop = Pipeline("shop", start="2026-01-01")
     shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
@@ -94,7 +94,7 @@ HISTORY = """
     def customers_history(customers):
         return customers
 
-    @shop.dataset(event_time="at", inputs={"customers_history": AsOf("at")}, rows="preserve")
+    @shop.dataset(event_time="at", inputs={"customers_history": AsOf("at")}, rows="preserve", late=Repair("9 days"))
     def located(orders, customers_history):
         versions = customers_history.select("customer", "country", "since", "valid_to")
         return join_as_of(orders, versions, keys=["customer"], at="at", valid_from="since")
@@ -127,6 +127,16 @@ def test_a_changed_customer_leaves_yesterday_alone_and_a_backfill_gives_the_coun
     move(shop, "c3.json", "IT", since="2026-01-02T00:00:00Z")
     summary = ok(shop.run(at="2026-01-03"))
     assert {s for name, s in made(summary) if name == "located"} == {"2026-01-02"}
+    assert countries(shop) == [("a", "FR"), ("b", "IT"), ("c", "PL")]
+
+    # One that comes too late is told once, and not looked at again by every run.
+    move(shop, "c4.json", "ES", since="2026-01-01T00:00:00Z")
+    ok(shop.run(at="2026-02-01"))
+    states = shop.plan(at="2026-02-01")["located"].states
+    assert [(s.slice.id, s.status, s.make) for s in states] == [
+        ("2026-01-01", "held", False),
+        ("2026-01-02", "held", False),
+    ]
     assert countries(shop) == [("a", "FR"), ("b", "IT"), ("c", "PL")]
 
 

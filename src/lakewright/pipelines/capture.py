@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakewright.lake.side_tables import LATE_ROWS, late_rows, write_side_rows
 from lakewright.model.columns import ARRIVAL_COLUMN
-from lakewright.model.references import SameSlice
+from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.sql import quoted
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.inputs import event_time_of, open_input
-from lakewright.pipelines.workshop import Made, Workshop
+from lakewright.pipelines.workshop import Attempt, Made, Workshop
 from lakewright.store import HeldSlice
 
 if TYPE_CHECKING:
@@ -28,9 +31,10 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
         held = []
         found: list[DataFrame] = []
         for given in dataset.inputs:
-            if not isinstance(shop.graph.reference(dataset, given), SameSlice):
+            if not isinstance(shop.graph.reference(dataset, given), SameSlice | Lookback):
                 continue
-            opened = open_input(current, given)
+            # Of a look-back only what lies in the slice itself: what came before it is late for an earlier slice.
+            opened = open_input(current, replace(given, reference=SameSlice()))
             since = made.inputs.get(given.dataset, -1)
             if ARRIVAL_COLUMN in opened.judged.columns:
                 newer = [
@@ -42,16 +46,8 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
                 identity = current.identity().as_part("late_rows")
                 told = _told(shop, given)
                 found.append(late_rows(rows, identity=identity, input_name=given.dataset, told=told))
-            held.append(
-                HeldSlice(
-                    dataset.name,
-                    state.slice.id,
-                    given.dataset,
-                    current.inputs[given.dataset],
-                    opened.late,
-                    shop.run.run_id,
-                )
-            )
+            held.append(_held(current, given, opened.late))
+        held += _held_references(current)
         if found:  # of all inputs in one commit: Delta would skip a second one of the same attempt
             rows = reduce(lambda one, other: one.unionByName(other), found)
             write_side_rows(shop.lake, LATE_ROWS, rows, current.identity().as_part("late_rows"))
@@ -59,6 +55,24 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
             current.step_id, "ok", grant=current.grant, receipts=(), now=shop.now(), held=tuple(held)
         )
         return Made(())
+
+
+def _held_references(current: Attempt) -> Iterator[HeldSlice]:
+    """Versions of a reference have no slice that they were late for; that they changed is noted all the same, or it
+    would be captured anew by every run.
+    """
+    shop = current.shop
+    for given in current.dataset.inputs:
+        if given.dataset in current.inputs or not isinstance(shop.graph.reference(current.dataset, given), AsOf):
+            continue
+        if (version := pin(shop.lake, shop.store, given.dataset)) is not None:
+            current.inputs[given.dataset] = version
+            yield _held(current, given, None)
+
+
+def _held(current: Attempt, given: Input, rows: int | None) -> HeldSlice:
+    version, run_id = current.inputs[given.dataset], current.shop.run.run_id
+    return HeldSlice(current.dataset.name, current.slice.id, given.dataset, version, rows, run_id)
 
 
 def _told(shop: Workshop, given: Input) -> dict[str, Column]:

@@ -29,7 +29,7 @@ from lakewright.pipelines.session_chain import behind_pending
 from lakewright.pipelines.session_slices import running_out
 from lakewright.pipelines.states import DatasetPlan, SliceState, Status, Wish
 from lakewright.pipelines.taken_back import TakenBack, keeps_apart, taken_back
-from lakewright.store import ELSEWHERE, Head, HeldSlice, LiveSlice, Store
+from lakewright.store import ELSEWHERE, Head, LiveSlice, Store
 
 __all__ = ["DatasetPlan", "Decider", "SliceState", "Status", "Wish"]
 
@@ -116,7 +116,6 @@ class Decider:
     def _event(
         self, dataset: Dataset, live: Mapping[str, LiveSlice], wish: Wish, heads: Heads
     ) -> dict[str, SliceState]:
-        held = self._store.receipts.held(dataset.name) if live else {}
         if dataset.fan_in is not None:
             states = self._fan_ins.never_made(dataset, live, wish, heads)
         else:
@@ -131,11 +130,11 @@ class Decider:
             reference = self._graph.reference(dataset, given)
             if isinstance(reference, SameSlice | Lookback):
                 reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
-                for slice_id, reason, now in self._stale(dataset, given.dataset, reach, live, heads):
-                    states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+                stale = self._stale(dataset, given.dataset, reach, live, heads)
+                self._add_late(states, dataset, given.dataset, stale, wish)
             elif isinstance(reference, AsOf):
-                for slice_id, reason, now in self._stale_as_of(dataset, given.dataset, live, heads):
-                    states.setdefault(slice_id, self._late(dataset, slice_id, reason, now, wish, held))
+                stale = self._stale_as_of(dataset, given.dataset, live, heads)
+                self._add_late(states, dataset, given.dataset, stale, wish)
         for state in self._fan_ins.gained(dataset, live) if dataset.fan_in is not None else ():
             states.setdefault(state.slice.id, state)
         closing, run_time = self._closing, wish.run_time
@@ -207,20 +206,30 @@ class Decider:
                 since = first.strftime("%Y-%m-%d %H:%M")
                 yield slice_id, f"{input_name} changed with effect from {since}", later[-1].version
 
-    def _late(
+    def _add_late(
         self,
+        states: dict[str, SliceState],
         dataset: Dataset,
-        slice_id: str,
-        reason: str,
-        now: int,
+        input_name: str,
+        stale: Iterable[tuple[str, str, int]],
         wish: Wish,
-        held: Mapping[str, HeldSlice],
-    ) -> SliceState:
+    ) -> None:
+        """The slices that one input has left behind, as the policy treats them."""
+        found = list(stale)
+        held = self._store.receipts.held(dataset.name, input_name) if found else {}
+        for slice_id, reason, now in found:
+            captured = slice_id in held and held[slice_id].version >= now
+            state = self._late(dataset, slice_id, reason, wish, captured=captured)
+            known = states.setdefault(slice_id, state)
+            # That the rows of one input were captured does not hide what another one has brought since.
+            if known.status == "held" and state.make and not known.make:
+                states[slice_id] = state
+
+    def _late(self, dataset: Dataset, slice_id: str, reason: str, wish: Wish, *, captured: bool) -> SliceState:
         found = Slice.parse(slice_id)
         if isinstance(dataset.late, Fail):
             return SliceState(found, "refused", f"{reason}; late=Fail() refuses late rows")
         if (why := self._left_out(dataset, found, wish)) is not None:
-            captured = slice_id in held and held[slice_id].version >= now
             return SliceState(found, "held", f"{reason}; {why}, a backfill takes them in", make=not captured)
         return SliceState(found, "late", reason)
 
