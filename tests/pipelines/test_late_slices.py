@@ -17,12 +17,15 @@ from lakewright import (
     JsonFiles,
     Merger,
     Pipeline,
+    PostgresTable,
     Previous,
     Repair,
     Revisit,
+    Scd2,
     SingleRunner,
 )
 from lakewright.errors import DefinitionError, StoreError, TargetError
+from lakewright.model.arrivals import FileVersion
 from lakewright.model.runs import Run
 from lakewright.model.times import Interval, cells_between, parse_time
 from lakewright.pipelines.graph import Graph
@@ -146,6 +149,53 @@ def test_the_look_back_is_made_with_each_new_slice_and_what_is_older_is_skipped_
     careful = Lab(store, Graph(stats(late=Revisit("14 days", only_late=True)).datasets))
     shop.commit("daily", "2024-12-20", {"2024-12-20": 3}, run_id="first", raw=1)
     assert [day for _, day in careful.turns("daily", "2025-01-02")] == sorted(skipped)  # to be captured
+
+
+def test_a_slice_that_is_merged_again_is_followed_by_all_later_ones(store: Store) -> None:
+    first, last = days("2024-12-01", "2024-12-04"), days("2024-12-02", "2024-12-04")
+    shop = lab(store, stats(writer=Merger(keys=["user"])))
+    shop.arrive("raw", *first)
+    for day in first:
+        shop.commit("daily", day, {day: 3}, raw=0)
+    assert shop.turns("daily", "2024-12-04") == []
+    shop.arrive("raw", "2024-12-01")
+    assert [day for _, day in shop.turns("daily", "2024-12-04")] == first
+    assert shop.states("daily", "2024-12-04")["2024-12-02"].reason == "2024-12-01 before it is made again"
+    # A run that is killed between them goes on where it was.
+    shop.commit("daily", "2024-12-01", {"2024-12-01": 1}, raw=1)
+    assert [day for _, day in shop.turns("daily", "2024-12-04")] == last
+    for day in last:
+        shop.commit("daily", day, {day: 3}, raw=1)
+    assert shop.turns("daily", "2024-12-04") == []
+    asked = {"backfill": Interval(parse_time("2024-12-02"), parse_time("2024-12-03"))}
+    assert [day for _, day in shop.turns("daily", "2024-12-04", **asked)] == last
+
+    # Where nothing older can overwrite what came later, the slice is enough.
+    shop.arrive("raw", "2024-12-01")
+    in_the_lake = Merger(keys=["user"], sequence="at", deleted="gone")
+    table = PostgresTable("db", "daily")
+    enough: list[dict[str, Any]] = [
+        {"writer": Merger(keys=["at", "user"])},
+        {"writer": Merger(keys=["user"], history=Scd2(valid_from="at"))},
+        {"writer": Merger(keys=["user"], sequence="at"), "into": table},
+        {"writer": Merger(keys=["user"], sequence="at", deleted="gone", delete="soft"), "into": table},
+    ]
+    for options in enough:
+        assert Lab(store, Graph(stats(**options).datasets)).turns("daily", "2024-12-04") == [(0, "2024-12-01")]
+    for options in ({"writer": in_the_lake}, {"writer": in_the_lake, "into": table}):
+        assert len(Lab(store, Graph(stats(**options).datasets)).turns("daily", "2024-12-04")) == 3
+
+
+def test_an_arrival_that_is_merged_again_is_followed_by_all_later_ones(store: Store) -> None:
+    shop = lab(store, stats(writer=Merger(keys=["user"]), event_time=None))
+    file = FileVersion("f1.json", "1")
+    for number, files in ((1, [file]), (2, [])):
+        store.arrivals.record("raw", window={}, files=files, run_id=None, now=LOOKED_AT)
+        shop.commit("raw", f"arrival-{number}", {"2024-12-01": 2})
+        shop.commit("daily", f"arrival-{number}", {}, raw=number - 1)
+    store.arrivals.record("raw", window={}, run_id=None, now=LOOKED_AT, supersedes=[(1, file)])
+    shop.commit("raw", "arrival-3", {"2024-12-01": 1})
+    assert [one for _, one in shop.turns("daily", "2024-12-04")] == ["arrival-1", "arrival-2", "arrival-3"]
 
 
 @pytest.mark.shows("03.static-late-data-integrator", 3, 8)

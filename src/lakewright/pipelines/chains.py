@@ -1,21 +1,38 @@
-"""Slices that are made of earlier ones of the same dataset: one at a time, in order, and on to the newest."""
+"""Slices that are made on top of earlier ones of the same dataset: one at a time, in order, and on to the newest.
+
+Either a slice reads what the one before it left, or all of them are merged by key into one table, where the last one
+that is merged counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from lakewright.model.slices import Slice
+from lakewright.patterns.idempotency.merger import Merger
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.states import SliceState
 from lakewright.store import LiveSlice
 
-__all__ = ["behind_earlier", "chained"]
+__all__ = ["behind_earlier", "chained", "merges_older"]
+
+
+def merges_older(dataset: Dataset) -> bool:
+    """Whether a slice that is merged again puts what it knew of a key over what later slices have brought."""
+    writer = dataset.writer
+    if not isinstance(writer, Merger) or writer.history is not None or dataset.is_stream:
+        return False
+    if dataset.event_time in writer.keys:  # then no key is in two slices
+        return False
+    # A table outside of the lake keeps a row that is newer than the change; one that was deleted it would bring back.
+    compares = dataset.into is not None and writer.sequence is not None
+    return not compares or (writer.deleted is not None and writer.delete == "hard")
 
 
 def chained(
     states: dict[str, SliceState], live: Mapping[str, LiveSlice], *, if_changed: bool = False
 ) -> dict[str, SliceState]:
-    """A slice that reads its predecessor is made again with it, on to the newest.
+    """A slice that builds on its predecessor is made again with it, on to the newest.
 
     With ``if_changed`` it stays as it is where the predecessor has left the same as before.
     """
@@ -36,11 +53,12 @@ def chained(
 def behind_earlier(
     dataset: Dataset, states: dict[str, SliceState], live: Mapping[str, LiveSlice], restored_at: int
 ) -> dict[str, SliceState]:
-    """A slice made of earlier ones that were made again since is stale: so a chain that was cut short goes on."""
+    """A slice on top of earlier ones that were made again since is stale: so a chain that was cut short goes on."""
     newest, last = -1, ""
     for found in sorted(Slice.parse(slice_id) for slice_id in live):
         made = live[found.id]
-        if newest > made.inputs.get(dataset.name, -1):
+        # One that is merged read nothing of those before it: it builds on what was there when it was written.
+        if newest > (made.inputs.get(dataset.name, -1) if dataset.chained else made.version):
             states.setdefault(found.id, SliceState(found, "stale", f"{last} before it was made again since"))
         if made.version > max(newest, restored_at):
             newest, last = made.version, found.id

@@ -17,7 +17,7 @@ from lakewright.model.receipts import Receipt
 from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of, cells_between, parse_duration
-from lakewright.pipelines.chains import behind_earlier, chained
+from lakewright.pipelines.chains import behind_earlier, chained, merges_older
 from lakewright.pipelines.choosing import Chooser, Schemas
 from lakewright.pipelines.closing import WIDTH, Closing, cap_overdue
 from lakewright.pipelines.corrected import Corrected
@@ -85,9 +85,9 @@ class Decider:
         states = self._outdated(dataset, states, live, wish)
         if dataset.sessions is not None:
             states = behind_pending(self._store, dataset, states, live)
-        elif dataset.chained:
+        elif dataset.chained or merges_older(dataset):
             states = behind_earlier(dataset, states, live, self._restored_at(name, heads))
-        if dataset.chained or getattr(dataset.writer, "restores", False):
+        if dataset.chained or merges_older(dataset) or getattr(dataset.writer, "restores", False):
             states = chained(states, live, if_changed=dataset.sessions is not None)
         if dataset.choice is not None:
             states = self._chooser.judged(dataset, states, live, wish)

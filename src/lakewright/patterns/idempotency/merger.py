@@ -11,8 +11,8 @@ Consequences:
     - Keys must be immutable: a changed key is a new row, and the old one stays.
     - A row that is missing from the feed means nothing: deletes need a flag column. A NULL flag is read as
       "not deleted".
-    - Replaying an old batch alone shows an older state until the later ones are replayed too; to restore the
-      table first is what Stateful Merger does.
+    - Replaying an old batch alone shows an older state until the later ones are replayed too, as a pipeline does;
+      to restore the table first is what Stateful Merger does.
     - In the lake ``sequence`` orders the changes of one batch; a table outside of it (``PostgresTable``) also keeps a
       row that is newer than the change.
     - A MERGE reads the target. Where partition columns belong to the key, only the partitions that the batch
