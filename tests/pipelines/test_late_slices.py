@@ -27,11 +27,14 @@ from lakewright import (
 from lakewright.errors import DefinitionError, StoreError, TargetError
 from lakewright.model.arrivals import FileVersion
 from lakewright.model.runs import Run
+from lakewright.model.slices import event_slice
 from lakewright.model.times import Interval, cells_between, parse_time
+from lakewright.patterns.error_management.static_late_data_integrator import slices_to_revisit
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import notice, pin, refuse_lost_history
 from lakewright.pipelines.make import set_aside
 from lakewright.pipelines.project import Project
+from lakewright.pipelines.revisiting import is_before
 from lakewright.store import HeldSlice, Store, open_store
 from lakewright.store.owners import Owner
 from tests.pipelines.lab import LOOKED_AT, Lab, lab
@@ -196,6 +199,26 @@ def test_an_arrival_that_is_merged_again_is_followed_by_all_later_ones(store: St
     store.arrivals.record("raw", window={}, run_id=None, now=LOOKED_AT, supersedes=[(1, file)])
     shop.commit("raw", "arrival-3", {"2024-12-01": 1})
     assert [one for _, one in shop.turns("daily", "2024-12-04")] == ["arrival-1", "arrival-2", "arrival-3"]
+
+
+def test_a_slice_that_reaches_into_the_look_back_belongs_to_it_with_late_rows_or_without(store: Store) -> None:
+    cases = [
+        ("month", "30 days", "2025-12", "2026-01", "2026-02"),
+        ("day", "36 hours", "2026-02-07", "2026-02-08", "2026-02-10"),
+        ("week", "10 days", "2026-W03", "2026-W04", "2026-W06"),
+    ]
+    for grid, last, before, edge, newest in cases:
+        of_grid = slices_to_revisit(newest, lookback=last)
+        assert (before in of_grid, of_grid[0]) == (False, edge)
+        policy = Revisit(last)
+        assert [is_before(policy, event_slice(one), newest) for one in (before, edge)] == [True, False], grid
+    shop = lab(store, stats(late=Revisit("36 hours")))
+    shop.arrive("raw", *days("2026-02-06", "2026-02-11"))
+    for day in days("2026-02-06", "2026-02-11"):
+        shop.commit("daily", day, {day: 3}, raw=0)
+    shop.arrive("raw", "2026-02-07", "2026-02-08")
+    told = shop.statuses("daily", "2026-02-11")
+    assert told == {"2026-02-07": "held", "2026-02-08": "late", "2026-02-09": "revisit"}
 
 
 @pytest.mark.shows("03.static-late-data-integrator", 3, 8)

@@ -41,8 +41,8 @@ def to_revisit(
 
 
 def is_before(policy: Revisit, found: Slice, current: str) -> bool:
-    """Whether a slice lies before the look-back."""
-    return found.interval.start < cell_interval(current).start - policy.reach
+    """Whether a slice lies before the look-back: one that reaches into it belongs to it as a whole."""
+    return found.interval.end <= cell_interval(current).start - policy.reach
 
 
 def in_turns(dataset: Dataset, states: dict[str, SliceState], current: str | None) -> dict[str, SliceState]:
