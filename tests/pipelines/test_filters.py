@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.sql import Row
 from typer.testing import CliRunner
 
+from lakewright import FilterInterceptor, JsonFiles, Pipeline
 from lakewright.cli.main import app
+from lakewright.errors import DefinitionError
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Counters, Filtered, Receipt
+from lakewright.model.slices import Slice
 from lakewright.pipelines.accounts import accounts_of
-from lakewright.pipelines.filtering import filter_history
+from lakewright.pipelines.filtering import count_filters, filter_history, filter_warnings
+from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.settle import not_preserved
+from lakewright.store import open_store
 from lakewright.testing.connect import engine_of
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
@@ -23,6 +35,12 @@ FILTERED = """
                               overlaps=True, warn_above=0.5, stop_above={"has_id": 0.6}),
                           WindowedDeduplicator(keys=["order_id"])]},
 """
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
 
 
 def filtered_project(least: int = 0) -> dict[str, str]:
@@ -75,6 +93,55 @@ def test_a_release_that_breaks_a_filter_is_named_and_a_repeat_replaces_its_figur
     refused = shop.run(["+clean"], at="2026-01-03")
     assert "the filter 'has_id' removed 2 of 3 rows (66.7%), more than the limit of 60.0%" in str(refused.errors[0])
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["o1-2"]
+
+
+def counted(judged: int, sample: float = 1.0, **removed: int) -> Any:
+    """The tally of a guard, and what its job finds."""
+    row = Row(read=judged, **{f"first:{name}": rows for name, rows in removed.items()})
+    return SimpleNamespace(totals=SimpleNamespace(first=lambda: row), sample=sample, stop_above={})
+
+
+def test_the_figures_of_several_filters_add_up_and_those_of_another_input_stay_apart(store):
+    guarded: Any = SimpleNamespace(guards=("some",), dataset="app")
+    other: Any = SimpleNamespace(guards=("some",), dataset="web")
+    shop = Pipeline("shop", start="2026-01-01")
+    for name in ("app", "web"):
+        shop.source(name, JsonFiles(name), schema="at timestamp, n int", event_time="at")
+    most, least = (FilterInterceptor({name: "n > 0"}, warn_above=0.3) for name in ("has_n", "worth_it"))
+    guards = {"app": [most, least], "web": [FilterInterceptor({"has_n": "n > 0"}, warn_above=0.2)]}
+    shop.add(lambda app, web: app.union(web), name="both", event_time="at", rows="preserve", guards_in=guards)
+    (dataset,) = [one for one in Graph(shop.datasets).datasets.values() if one.name == "both"]
+    current: Any = SimpleNamespace(told={}, dataset=dataset, slice=Slice.parse("2026-01-01"))
+    frames: list[Any] = [
+        SimpleNamespace(given=guarded, tallies=(counted(10, has_n=2), counted(8, worth_it=1))),
+        SimpleNamespace(given=other, tallies=(counted(4, has_n=1),)),
+    ]
+    count_filters(current, frames)
+    identity = Identity("both", "2026-01-01", 1, "run", details=current.told)
+    told = Counters(read=10, written=7, filtered=identity.filtered, filtered_by_input=identity.filtered_by_input)
+    assert told.filtered == Filtered(10, {"has_n": 2, "worth_it": 1})
+    assert not_preserved(dataset, told) is None
+    assert not_preserved(dataset, replace(told, written=8)) == 7
+
+    # The store tells them again, and a warning compares each filter with its own input's rows.
+    receipt = Receipt("both", "2026-01-01", "data", 0, None, 1, datetime(2026, 1, 2, tzinfo=UTC), counters=told)
+    store.receipts.add([receipt])
+    (known,) = filter_history(store, "both")
+    assert known.by_input == {"web": Filtered(4, {"has_n": 1})}
+    (by_window,) = filter_history(store, "both", window=timedelta(days=1))
+    assert (by_window.filtered, by_window.by_input) == (known.filtered, known.by_input)
+    (warning,) = filter_warnings(store, dataset, receipt)
+    assert "'has_n' removed 25.0% of 4 rows of web in slice 2026-01-01, more than 20.0%" in warning.message
+
+    for second, words in (
+        (FilterInterceptor({"has_n": "n > 1"}), "two filters 'has_n' on app"),
+        (FilterInterceptor({"few": "n > 1"}, sample=0), "count different samples"),
+    ):
+        wrong = Pipeline("wrong", start="2026-01-01")
+        wrong.source("app", JsonFiles("app"), schema="at timestamp, n int", event_time="at")
+        wrong.add(lambda app: app, name="both", event_time="at", guards_in={"app": [most, second]})
+        with pytest.raises(DefinitionError, match=words):
+            Graph(wrong.datasets)
 
 
 @pytest.mark.shows("03.filter-interceptor", 7)

@@ -14,6 +14,7 @@ from lakewright.errors import ConfigurationError, UnknownNameError
 from lakewright.model.times import parse_duration
 
 if TYPE_CHECKING:
+    from lakewright.model.receipts import Filtered
     from lakewright.pipelines.filtering import FilterWindow
 
 __all__ = ["filters"]
@@ -42,8 +43,19 @@ def filters(
         screen.say(f"No filter of {dataset} was counted yet." if filtered else none)
         return
     names = list(dict.fromkeys(name for one in found for name in one.filtered.removed))
-    rows = [[_when(one), f"{one.filtered.judged:,}", *[_cell(one, name) for name in names]] for one in found]
-    columns = ["slice" if length is None else "window", "judged", *names]
+    others = list(
+        dict.fromkeys((of, name) for one in found for of, more in one.by_input.items() for name in more.removed)
+    )
+    rows = [
+        [
+            _when(one),
+            f"{one.filtered.judged:,}",
+            *[_cell(one.filtered, name) for name in names],
+            *[_cell(one.by_input.get(of), name) for of, name in others],
+        ]
+        for one in found
+    ]
+    columns = ["slice" if length is None else "window", "judged", *names, *[f"{of}: {name}" for of, name in others]]
     screen.show(plain_table(columns, rows, right=columns[1:]))
 
 
@@ -72,10 +84,11 @@ def _when(one: FilterWindow) -> str:
     return one.slice_id if one.start is None else f"{one.start:%Y-%m-%d %H:%M:%S}"  # type: ignore[return-value]
 
 
-def _cell(one: FilterWindow, name: str) -> str:
-    rows, share = one.filtered.removed.get(name), one.filtered.shares().get(name)
-    if rows is None:
+def _cell(filtered: Filtered | None, name: str) -> str:
+    rows = None if filtered is None else filtered.removed.get(name)
+    if filtered is None or rows is None:
         return "-"
+    share = filtered.shares().get(name)
     return f"{rows:,}" if share is None else f"{rows:,} ({share:.1%})"
 
 
@@ -86,9 +99,16 @@ def _as_json(one: FilterWindow) -> dict[str, Any]:
         "end": None if one.end is None else one.end.isoformat(),
         "run_id": one.run_id,
         "job_version": one.job_version,
-        "judged": one.filtered.judged,
-        "removed": dict(one.filtered.removed),
-        "breaks": dict(one.filtered.breaks),
-        "shares": {name: round(share, 6) for name, share in one.filtered.shares().items()},
-        "sample": one.filtered.sample,
+        **_figures(one.filtered),
+        "by_input": {name: _figures(filtered) for name, filtered in one.by_input.items()},
+    }
+
+
+def _figures(filtered: Filtered) -> dict[str, Any]:
+    return {
+        "judged": filtered.judged,
+        "removed": dict(filtered.removed),
+        "breaks": dict(filtered.breaks),
+        "shares": {name: round(share, 6) for name, share in filtered.shares().items()},
+        "sample": filtered.sample,
     }

@@ -90,6 +90,12 @@ class Identity:
         return Filtered(**found) if isinstance(found, dict) else None  # type: ignore[arg-type]
 
     @property
+    def filtered_by_input(self) -> dict[str, Filtered]:
+        """The same of the inputs that the step's account is not about."""
+        found = self.details.get("filtered_by_input")
+        return {name: Filtered(**one) for name, one in found.items()} if isinstance(found, dict) else {}  # type: ignore[arg-type]
+
+    @property
     def proof(self) -> str | None:
         """Of a copy that was proven before it was committed: what both sides have in common."""
         found = self.details.get("proof")

@@ -6,7 +6,7 @@ Lineage, staleness, accounts, rollback and late repair are built on receipts alo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -94,6 +94,10 @@ class Filtered:
         found = {name: share for name, share in self.shares().items() if share > limits.get(name, 1.0)}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
+    def then(self, later: Filtered) -> Filtered:
+        """With what further filters removed of the rows that these have kept."""
+        return replace(self.plus(later), judged=self.judged)
+
     def plus(self, other: Filtered) -> Filtered:
         def sums(one: Mapping[str, int], two: Mapping[str, int]) -> dict[str, int]:
             return {name: one.get(name, 0) + two.get(name, 0) for name in {**one, **two}}
@@ -132,6 +136,8 @@ class Counters:
     proof: str | None = None
     """Of a replica: what both sides were found to have in common."""
     filtered: Filtered | None = None
+    filtered_by_input: Mapping[str, Filtered] = field(default_factory=dict)
+    """The same of inputs that the account is not about: what was removed of them is not in ``read``."""
     joined: Mapping[str, int] = field(default_factory=dict)
     """Of a join of two streams: ``pairs``, and rows of either side that were released ``unmatched``."""
     completeness: Completeness | None = None

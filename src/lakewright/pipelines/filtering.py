@@ -6,8 +6,8 @@ store. The history of a dataset's filters is therefore its receipts, one by one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -19,7 +19,7 @@ from lakewright.model.protocols import EACH, FIRST, READ, FilterTally
 from lakewright.model.receipts import Counters, Filtered, Receipt
 from lakewright.patterns.error_management.filter_blame import find_failing_row
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
-from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import Store
 
@@ -30,16 +30,33 @@ __all__ = ["FilterWindow", "count_filters", "filter_history", "filter_warnings"]
 
 
 def count_filters(current: Attempt, inputs: Sequence[InputFrame]) -> None:
-    """Runs a narrow job per input with filters; then the limits decide. What was found travels in each commit."""
+    """Runs a narrow job per guard that filters; then its limits decide. What was found travels in each commit."""
+    accounted = next((one for one in inputs if one.given.guards), None)
+    others: dict[str, Filtered] = {}
     for one in inputs:
-        for tally in one.tallies:
-            if tally.totals is None:
-                continue
-            filtered = _count(current, tally)
-            _stop_above(current, tally, filtered)
-            # The account is that of the driving input: the first that is guarded.
-            current.told.setdefault("filtered", cast("JsonValue", asdict(filtered)))
-            failpoint("filters_counted")
+        filtered = _count_input(current, one)
+        if filtered is None:
+            continue
+        if one is accounted:
+            current.told["filtered"] = cast("JsonValue", asdict(filtered))
+        else:
+            others[one.given.dataset] = filtered
+    if others:
+        told = {name: asdict(filtered) for name, filtered in others.items()}
+        current.told["filtered_by_input"] = cast("JsonValue", told)
+
+
+def _count_input(current: Attempt, one: InputFrame) -> Filtered | None:
+    """What all filters of an input have removed; None where nobody counts."""
+    found: Filtered | None = None
+    for tally in one.tallies:
+        if tally.totals is None:
+            continue
+        filtered = _count(current, tally)
+        _stop_above(current, tally, filtered)
+        found = filtered if found is None else found.then(filtered)
+        failpoint("filters_counted")
+    return found
 
 
 def _count(current: Attempt, tally: FilterTally) -> Filtered:
@@ -85,33 +102,46 @@ def _stop_above(current: Attempt, tally: FilterTally, filtered: Filtered) -> Non
 
 def filter_warnings(store: Store, dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
     """What is said of filters that remove more than ``warn_above``, and what they removed before."""
-    filtered = receipt.counters.filtered
-    limits: dict[str, float] = {}
+    accounted = next((given for given in dataset.inputs if given.guards), None)
+    told: list[Finding] = []
     for given in dataset.inputs:
-        for guard in given.guards:
-            limits |= guard.limits("warn_above") if isinstance(guard, FilterInterceptor) else {}
-    above = {} if filtered is None else filtered.above(limits)
-    if not above:
-        return ()
-    assert filtered is not None
-    before = _before(store, receipt)
-    return tuple(
-        Finding(
-            dataset=dataset.name,
-            subject="filter",
-            message=f"The filter '{name}' removed {share:.1%} of {filtered.judged:,} rows in slice {receipt.slice_id}"
-            f"{_compared(before, name)}, more than {limits[name]:.1%}.",
-            slice_id=receipt.slice_id,
-            cure=f"`lakewright filters {dataset.name}` shows when it began: was it the data, or the release?",
-        )
-        for name, share in above.items()
-    )
+        of = None if given is accounted else given.dataset
+        filtered, limits = _of_input(receipt.counters, of), _limits(given)
+        above = {} if filtered is None else filtered.above(limits)
+        if filtered is None or not above:
+            continue
+        before = _before(store, receipt, of)
+        told += [
+            Finding(
+                dataset=dataset.name,
+                subject="filter",
+                message=f"The filter '{name}' removed {share:.1%} of {filtered.judged:,} rows"
+                f"{'' if of is None else f' of {of}'} in slice {receipt.slice_id}"
+                f"{_compared(before, name)}, more than {limits[name]:.1%}.",
+                slice_id=receipt.slice_id,
+                cure=f"`lakewright filters {dataset.name}` shows when it began: was it the data, or the release?",
+            )
+            for name, share in above.items()
+        ]
+    return tuple(told)
 
 
-def _before(store: Store, receipt: Receipt) -> Filtered | None:
+def _limits(given: Input) -> dict[str, float]:
+    limits: dict[str, float] = {}
+    for guard in given.guards:
+        limits |= guard.limits("warn_above") if isinstance(guard, FilterInterceptor) else {}
+    return limits
+
+
+def _of_input(counters: Counters, name: str | None) -> Filtered | None:
+    """What was removed of an input; None stands for the one that the account is about."""
+    return counters.filtered if name is None else counters.filtered_by_input.get(name)
+
+
+def _before(store: Store, receipt: Receipt, name: str | None) -> Filtered | None:
     for earlier in store.receipts.history(receipt.dataset, limit=20):
-        if earlier.version < receipt.version and earlier.counters.filtered is not None:
-            return earlier.counters.filtered
+        if earlier.version < receipt.version and (found := _of_input(earlier.counters, name)) is not None:
+            return found
     return None
 
 
@@ -130,6 +160,8 @@ class FilterWindow:
     job_version: str | None
     run_id: str | None
     filtered: Filtered = field(default_factory=lambda: Filtered(0))
+    by_input: Mapping[str, Filtered] = field(default_factory=dict)
+    """The same of the inputs that the account is not about."""
 
 
 def filter_history(
@@ -139,16 +171,17 @@ def filter_history(
     live = [
         one
         for one in store.receipts.history(dataset, limit=limit if window is None else 100_000)
-        if one.state == "live" and one.counters.filtered is not None
+        if one.state == "live" and (one.counters.filtered is not None or one.counters.filtered_by_input)
     ]
     if window is None:
-        return [FilterWindow(one.slice_id, None, None, one.code, one.run_id, _of(one.counters)) for one in live]
+        return [FilterWindow(one.slice_id, None, None, one.code, one.run_id, *_of(one.counters)) for one in live]
     gathered: dict[datetime, FilterWindow] = {}
     for one in live:
         start = _start_of(one.committed_at, window)
         known = gathered.get(start, FilterWindow(None, start, start + window, one.code, one.run_id))
-        total = known.filtered.plus(_of(one.counters))
-        gathered[start] = FilterWindow(None, start, start + window, known.job_version, known.run_id, total)
+        more, by_input = _of(one.counters)
+        others = {name: known.by_input.get(name, Filtered(0)).plus(found) for name, found in by_input.items()}
+        gathered[start] = replace(known, filtered=known.filtered.plus(more), by_input={**known.by_input, **others})
     return sorted(gathered.values(), key=lambda found: found.start or _EPOCH, reverse=True)[:limit]
 
 
@@ -159,6 +192,5 @@ def _start_of(moment: datetime, window: timedelta) -> datetime:
     return _EPOCH + (moment - _EPOCH) // window * window
 
 
-def _of(counters: Counters) -> Filtered:
-    assert counters.filtered is not None
-    return counters.filtered
+def _of(counters: Counters) -> tuple[Filtered, Mapping[str, Filtered]]:
+    return counters.filtered or Filtered(0), counters.filtered_by_input

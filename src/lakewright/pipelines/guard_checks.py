@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.protocols import Guard, LatenessGuard, StreamGuard
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset, Input
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def check_guards(graph: Graph, dataset: Dataset) -> None:
     """Refuse a guard that cannot do here what it promises."""
     lateness = 0
     for given in dataset.inputs:
+        _check_filters(dataset, given)
         for guard in given.guards:
             name = type(guard).__name__
             if isinstance(guard, LatenessGuard):
@@ -29,6 +31,24 @@ def check_guards(graph: Graph, dataset: Dataset) -> None:
                 _check_on_stream(graph, dataset, given, guard)
     if lateness > 1:
         raise ConfigurationError(f"{dataset.name} has {lateness} guards that keep a watermark; it can have one.")
+
+
+def _check_filters(dataset: Dataset, given: Input) -> None:
+    """Several guards that filter have one account: their names and shares must not contradict each other."""
+    filters = [guard for guard in given.guards if isinstance(guard, FilterInterceptor)]
+    names = [name for guard in filters for name in guard.filters]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigurationError(
+            f"{dataset.name} has two filters '{twice[0]}' on {given.dataset}: nobody could tell which of "
+            "them removed a row.",
+            hint="Give one of them another name.",
+        )
+    if len({guard.sample for guard in filters}) > 1:
+        raise ConfigurationError(
+            f"{dataset.name} has filters on {given.dataset} that count different samples: their figures would not "
+            "add up.",
+            hint="Give each FilterInterceptor of an input the same sample.",
+        )
 
 
 def _check_lateness(graph: Graph, dataset: Dataset, given: Input, guard: Guard) -> None:

@@ -377,6 +377,7 @@ def _account(current: Attempt, inputs: list[InputFrame], rejected: Mapping[str, 
         written=commit.rows,
         deleted=commit.metrics.get("numDeletedRows"),
         filtered=filtered,
+        filtered_by_input=current.identity().filtered_by_input,
     )
     return with_lateness(counters, current.identity())
 

@@ -200,6 +200,7 @@ def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commi
         written=public.rows,
         deleted=public.metrics.get("numDeletedRows"),
         filtered=filtered,
+        filtered_by_input=identity.filtered_by_input,
     )
     return with_lateness(counters, identity)
 

@@ -109,10 +109,10 @@ def not_preserved(dataset: Dataset, counters: Counters) -> int | None:
 
 
 def _counts_filters(dataset: Dataset, counters: Counters) -> bool:
-    """Whether every row that a filter removed was counted."""
-    return not dataset.has_guard(FilterInterceptor) or (
-        counters.filtered is not None and counters.filtered.rows is not None
-    )
+    """Whether every row that a filter removed of the input that the account is about was counted."""
+    driving = next((given for given in dataset.inputs if given.guards), None)
+    filters = driving is not None and any(isinstance(guard, FilterInterceptor) for guard in driving.guards)
+    return not filters or (counters.filtered is not None and counters.filtered.rows is not None)
 
 
 def put_back(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> Commit | None:

@@ -113,4 +113,10 @@ def _receipt(row: Any, inputs: dict[str, int], cells: dict[str | None, Change]) 
 
 def _counters(known: dict[str, Any]) -> Counters:
     filtered, completeness = known.pop("filtered", None), Completeness.from_told(known.pop("completeness", None))
-    return Counters(**known, filtered=None if filtered is None else Filtered(**filtered), completeness=completeness)
+    by_input = {name: Filtered(**one) for name, one in known.pop("filtered_by_input", {}).items()}
+    return Counters(
+        **known,
+        filtered=None if filtered is None else Filtered(**filtered),
+        filtered_by_input=by_input,
+        completeness=completeness,
+    )

@@ -93,7 +93,13 @@ def _counters(current: Attempt, told: Identity, identity: Identity, commit: Comm
         return counters_of_arrival(commit, rejected)
     # How many rows a micro-batch of another dataset held, no log tells.
     deleted = commit.metrics.get("numDeletedRows")
-    counters = Counters(rejected=rejected, written=written, deleted=deleted, filtered=identity.filtered)
+    counters = Counters(
+        rejected=rejected,
+        written=written,
+        deleted=deleted,
+        filtered=identity.filtered,
+        filtered_by_input=identity.filtered_by_input,
+    )
     return with_pairs(with_lateness(counters, identity), identity)
 
 
