@@ -14,6 +14,7 @@ import pytest
 from lakewright import (
     Capture,
     DataOverwrite,
+    Fail,
     JsonFiles,
     Merger,
     Pipeline,
@@ -76,6 +77,19 @@ def made_once(store: Store, pipeline: Pipeline, first: str, end: str, name: str 
     for day in days(first, end):
         shop.commit(name, day, {day: 3}, raw=0)
     return shop
+
+
+def test_a_backfill_of_a_refused_slice_does_not_fail_for_another_one(store: Store) -> None:
+    shop = made_once(store, stats(late=Fail()), "2024-12-01", "2024-12-10")
+    shop.arrive("raw", "2024-12-05", "2024-12-09")
+    asked = {"backfill": Interval(parse_time("2024-12-05"), parse_time("2024-12-06"))}
+    states = shop.states("daily", "2024-12-10", **asked)
+    found = {slice_id: (state.status, state.make) for slice_id, state in states.items()}
+    assert found == {"2024-12-05": ("backfill", True), "2024-12-09": ("refused", False)}
+    assert shop.turns("daily", "2024-12-10") == [(0, "2024-12-05"), (0, "2024-12-09")]  # a run is refused for both
+    # Nor does a chain that begins with the backfill take the rows in that the policy refuses.
+    merging = Lab(store, Graph(stats(late=Fail(), writer=Merger(keys=["user"])).datasets))
+    assert merging.statuses("daily", "2024-12-10", **asked)["2024-12-09"] == "refused"
 
 
 def test_late_rows_of_one_input_do_not_hide_those_of_another(store: Store) -> None:

@@ -42,6 +42,8 @@ def chained(
     first = min(making)
     for slice_id in live:
         found, state = Slice.parse(slice_id), states.get(slice_id)
+        if state is not None and state.status == "refused":  # also where a backfill leaves it to the next run
+            continue
         # What is held is bounded by the age of its rows, not by the chain.
         if found > first and (state is None or not state.make or state.status == "held"):
             unless = "; stays as it is where the same is left pending before it" if if_changed else ""

@@ -341,7 +341,7 @@ class Decider:
                 if found.interval.overlaps(wish.backfill) and status != "waiting":
                     empty = "; nothing has arrived for it, so it is made empty" if status == "overdue" else ""
                     states[slice_id] = SliceState(found, "backfill", f"asked for: {span}{empty}")
-                elif status == "overdue":
+                elif status in ("overdue", "refused"):
                     # A backfill answers for what it was asked for: it does not fail for the rest.
                     states[slice_id] = replace(states[slice_id], make=False)
         elif slicing.kind == "whole" and WHOLE.id in live and WHOLE.id not in made:
