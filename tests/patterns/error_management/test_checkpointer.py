@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +78,13 @@ class FailingWrite:
         if number in numbers and not mark.exists():
             mark.touch()
             raise RuntimeError(f"killed {word} the write of micro-batch {number}")
+
+
+def names_in(path: Path) -> list[tuple[str, int]]:
+    """The names of the micro-batches in the newest commit of a table."""
+    newest = max((path / "_delta_log").glob("*.json"))
+    told = [json.loads(line).get("txn") for line in newest.read_text().splitlines()]
+    return [(one["appId"], one["version"]) for one in told if one]
 
 
 def run_to_the_end(frame: DataFrame, write: FailingWrite, checkpoint: Checkpointer) -> int:
@@ -203,6 +212,29 @@ def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: 
     write = FailingWrite(tmp_path / "rows-rarely", before={1}, after={2}, named=False)
     assert run_to_the_end(visits(spark, tmp_path / "in"), write, rarely) == 2
     assert spark.read.format("delta").load(str(write.path)).count() == 15
+
+    # A checkpoint of a release without ids goes on under its old name; one that was lost begins anew, and is never
+    # taken for a repeat of the old one: everything comes once more, and nothing is skipped.
+    lost = Checkpointer(str(tmp_path / "plain-True"), "plain", delivery="exactly once")
+    write = FailingWrite(tmp_path / "rows-True", before=set(), after=set(), named=True)
+    (Path(lost.path) / "lakewright_id").unlink()
+    land(tmp_path / "in", 8, 1)
+    run_to_the_end(rows, write, lost)
+    assert [name for name, _ in names_in(write.path)] == ["checkpoint:plain:v1"]
+    assert spark.read.format("delta").load(str(write.path)).count() == 21
+    shutil.rmtree(lost.path)
+    with pytest.raises(InputError, match=r"there is no progress of plain in .*Nothing was started") as gone:
+        run_to_the_end(rows, write, replace(lost, if_missing="refuse"))
+    assert "from a copy" in str(gone.value.hint)
+    land(tmp_path / "in", 7, 1)
+    run_to_the_end(rows, write, lost)
+    copied_rows = spark.read.format("delta").load(str(write.path))
+    assert (copied_rows.count(), copied_rows.where("id = 7").count()) == (21 + 22, 1)
+    for left in ("offsets", "commits", "sources"):  # Spark's own files are lost, the note is not
+        shutil.rmtree(Path(rarely.path) / left)
+    write = FailingWrite(tmp_path / "rows-rarely", before=set(), after=set(), named=False)
+    run_to_the_end(visits(spark, tmp_path / "in", files=9), write, rarely)
+    assert spark.read.format("delta").load(str(write.path)).count() == 15 + 22
 
     # What is kept survives another sink and other columns, and says why it cannot survive another grouping.
     land(tmp_path / "in", 9, 1)

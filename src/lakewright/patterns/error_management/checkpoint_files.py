@@ -67,16 +67,15 @@ def read_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:
     return CheckpointState(query, newest, done[-1] if done else None, offsets, watermark)
 
 
-def check_checkpoint(spark: SparkSession, path: str) -> None:
-    """Refuse a checkpoint that cannot be read, or on which another query of this session is at work."""
+def check_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:
+    """Refuse a checkpoint that cannot be read, or on which another query of this session is at work; else tell it."""
     state = read_checkpoint(spark, path)
-    if state is None:
-        return
-    if any(str(query.id) == state.query_id for query in spark.streams.active):
+    if state is not None and any(str(query.id) == state.query_id for query in spark.streams.active):
         raise ConfigurationError(
             f"Checkpointer: a stream is already at work on {path}. Nothing was started.",
             hint="Stop it first, or give this one a place of its own.",
         )
+    return state
 
 
 def copy_checkpoint(spark: SparkSession, source: str, target: str) -> CheckpointState:

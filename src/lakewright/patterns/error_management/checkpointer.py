@@ -8,11 +8,15 @@ Guarantee:
     read, and never twice on one place. ``delivery`` says what a crash between a write and its record means: the
     micro-batch is written again (``at least once``), not written at all (``at most once``), or written again under the
     same name, by which the target skips it (``exactly once``; a function that never looks at that name is refused).
+    The name tells which checkpoint it is: where one was lost and the stream begins anew, nothing that it reads is taken
+    for a repeat and skipped.
 Consequences:
     - Exactly once is the target's work: ``write`` has to hand ``BatchId`` on, to Delta by ``**batch.options``. What it
       does with it, nobody but the target sees.
     - A micro-batch of a stream with state is held in memory while it is written: its state is kept once.
     - A short interval costs more records of progress, a long one repeats more after a crash: ``progress_report``.
+    - A stream that begins anew because its checkpoint was lost writes again what it had written, since only the
+      checkpoint knew: with ``if_missing="refuse"`` it does not start.
     - A checkpoint belongs to one query. Another grouping, key or number of shuffle partitions cannot use its state:
       give it the next ``version``, and a start (``starting_offsets``).
 """
@@ -25,7 +29,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.batch_identity import BatchId, ignores_batch
 from lakewright.patterns.error_management.checkpoint_errors import explain_checkpoint_error
@@ -35,6 +39,7 @@ from lakewright.patterns.error_management.checkpoint_files import (
     read_checkpoint,
     starting_offsets,
 )
+from lakewright.patterns.error_management.checkpoint_notes import checkpoint_id
 from lakewright.patterns.error_management.progress_report import progress_report
 from lakewright.patterns.error_management.state_note import refuse_other_state
 from lakewright.patterns.error_management.stateful_plans import is_stateful
@@ -61,6 +66,7 @@ __all__ = [
 
 Delivery = Literal["at least once", "at most once", "exactly once"]
 OutputMode = Literal["append", "update", "complete"]
+IfMissing = Literal["begin", "refuse"]
 _NAME = "Checkpointer"
 _log = logging.getLogger("lakewright.checkpointer")
 
@@ -73,7 +79,8 @@ class Checkpointer:
     it. ``name`` tells the stream from others that write to the same target. ``every`` is the time between two
     micro-batches; without it the stream reads what is there and ends. ``output_mode`` is Spark's: ``update`` hands over
     the windows that have changed, ``append`` those that are closed. ``asynchronous`` does not wait for the record of
-    progress: faster, and more is repeated after a crash.
+    progress: faster, and more is repeated after a crash. ``if_missing`` says whether a stream may begin where there is
+    no progress: ``refuse`` once it has run, so that a lost checkpoint is told.
     """
 
     location: str
@@ -83,6 +90,7 @@ class Checkpointer:
     every: str | None = None
     output_mode: OutputMode = "append"
     asynchronous: bool = False
+    if_missing: IfMissing = "begin"
 
     def __post_init__(self) -> None:
         if not isinstance(self.location, str) or not self.location.strip():
@@ -102,6 +110,8 @@ class Checkpointer:
             raise ConfigurationError(
                 f"{_NAME}: output_mode is {', '.join(map(repr, get_args(OutputMode)))}, not {self.output_mode!r}."
             )
+        if self.if_missing not in get_args(IfMissing):
+            raise ConfigurationError(f"{_NAME}: if_missing is 'begin' or 'refuse', not {self.if_missing!r}.")
         if self.every is not None:
             parse_duration(self.every)
 
@@ -112,6 +122,7 @@ class Checkpointer:
 
     @property
     def app_id(self) -> str:
+        """What the names of all its micro-batches begin with."""
         return f"checkpoint:{self.name}:v{self.version}"
 
 
@@ -128,7 +139,13 @@ def checkpointed(df: DataFrame, checkpoint: Checkpointer) -> DataStreamWriter:
             "be ahead of the position.",
             hint="Leave asynchronous=True out.",
         )
-    check_checkpoint(df.sparkSession, checkpoint.path)
+    if check_checkpoint(df.sparkSession, checkpoint.path) is None and checkpoint.if_missing == "refuse":
+        raise InputError(
+            f"{_NAME}: there is no progress of {checkpoint.name} in {checkpoint.path}: it was lost, or lies elsewhere. "
+            "Nothing was started.",
+            hint='Bring the folder back from a copy, or correct the location. if_missing="begin" begins anew: what was '
+            "written before is then written again.",
+        )
     refuse_other_state(df, checkpoint.path)
     named = df.writeStream.queryName(checkpoint.name).outputMode(checkpoint.output_mode)
     writer = named.option("checkpointLocation", checkpoint.path)
@@ -181,7 +198,8 @@ def keep_progress(
             "what is repeated after a crash would be there twice, and not exactly once. Nothing was started.",
             hint='Hand it on, to Delta by .options(**batch.options); or say delivery="at least once".',
         )
-    app_id, begun = checkpoint.app_id, f"{checkpoint.path}/lakewright_begun"
+    writer = checkpointed(df, checkpoint)
+    app_id, begun = _named(df, checkpoint)
     at_most_once, stateful = checkpoint.delivery == "at most once", is_stateful(df)
     failures: list[Exception] = []  # over Connect the function runs elsewhere, and its error's words come back
 
@@ -196,7 +214,7 @@ def keep_progress(
             failures.append(error)
             raise
 
-    writer = checkpointed(df, checkpoint).foreachBatch(batch)
+    writer = writer.foreachBatch(batch)
     try:
         with _no_silent_stop(df):
             return CheckpointedStream(writer.start(), checkpoint.path, failures)
@@ -205,6 +223,16 @@ def keep_progress(
         if explained is None:
             raise
         raise explained from error
+
+
+def _named(df: DataFrame, checkpoint: Checkpointer) -> tuple[str, str]:
+    """The name under which micro-batches are written, and where it is noted that they begin."""
+    path = checkpoint.path
+    begun = read_checkpoint(df.sparkSession, path) is not None
+    if not begun:
+        _log.warning("%s begins anew: there is no progress in %s", checkpoint.name, path)
+    own = checkpoint_id(df.sparkSession, path, begun=begun)
+    return ":".join((checkpoint.app_id, own)).rstrip(":"), f"{path}/lakewright_begun/{own}".rstrip("/")
 
 
 @contextmanager

@@ -8,13 +8,11 @@ Guarantee:
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.paths import local_folder
 from lakewright.patterns.error_management.checkpoint_files import read_checkpoint
+from lakewright.patterns.error_management.checkpoint_notes import read_note, write_note
 from lakewright.patterns.error_management.stateful_plans import state_keys
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def refuse_other_state(df: DataFrame, path: str) -> None:
             f"the next version of the checkpoint; `starting_offsets` tells where the old one stopped. {RENAMED}",
         )
     if not begun:
-        _write(spark, place, keys)
+        write_note(spark, place, json.dumps(keys))
 
 
 def _listed(keys: list[str]) -> str:
@@ -52,26 +50,5 @@ def _listed(keys: list[str]) -> str:
 
 
 def _read(spark: SparkSession, place: str) -> list[str] | None:
-    local = local_folder(place)
-    if local is not None:
-        text = local.read_text() if local.is_file() else ""
-    else:
-        try:
-            text = "".join(row[0] for row in spark.read.text(place).collect())
-        except Exception as error:
-            if "PATH_NOT_FOUND" not in str(error):
-                raise
-            text = ""
+    text = read_note(spark, place)
     return [str(key) for key in json.loads(text)] if text else None
-
-
-def _write(spark: SparkSession, place: str, keys: list[str]) -> None:
-    """Whole or not at all: a kill in between leaves a checkpoint without a note."""
-    text, local = json.dumps(keys), local_folder(place)
-    if local is None:
-        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").text(place)
-        return
-    local.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(f"{local}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(local)

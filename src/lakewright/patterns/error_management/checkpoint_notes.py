@@ -1,0 +1,56 @@
+"""What this library notes in a checkpoint beside Spark's own files, so that a copy of the folder takes it along."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakewright.model.paths import local_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["checkpoint_id", "read_note", "write_note"]
+
+_ID = "lakewright_id"
+
+
+def checkpoint_id(spark: SparkSession, path: str, *, begun: bool) -> str:
+    """Which checkpoint this is, so that what begins anew is not taken for a repeat of what was lost.
+
+    One in which no micro-batch has begun gets a new id, also where an older one is left: Spark's own files may have
+    been lost beside it. Empty for a checkpoint of a release that noted none.
+    """
+    place = f"{path.rstrip('/')}/{_ID}"
+    if begun:
+        return read_note(spark, place).strip()
+    new = uuid.uuid4().hex[:12]
+    write_note(spark, place, new)
+    return new
+
+
+def read_note(spark: SparkSession, place: str) -> str:
+    """A note's text; empty where there is none."""
+    local = local_folder(place)
+    if local is not None:
+        return local.read_text() if local.is_file() else ""
+    try:
+        return "".join(row[0] for row in spark.read.text(place).collect())
+    except Exception as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        return ""
+
+
+def write_note(spark: SparkSession, place: str, text: str) -> None:
+    """Whole or not at all: a kill in between leaves a checkpoint without a note."""
+    local = local_folder(place)
+    if local is None:
+        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").text(place)
+        return
+    local.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(f"{local}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(local)
