@@ -17,6 +17,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.model.protocols import GuardContext, Guarded
 from lakewright.model.runs import Run
 from lakewright.model.slices import WHOLE
+from lakewright.patterns.error_management.dead_letter import DeadLetter
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor, intercept_filters
 from lakewright.patterns.error_management.filter_sql import filter_sql
 
@@ -135,6 +136,24 @@ def test_a_sample_counts_some_rows_or_none_and_all_of_them_are_filtered(spark: S
     assert 100 < tenth[0] < 300
     assert 0 < tenth[1] < tenth[0]
     assert counted(0.1) == tenth  # a repeat counts the same rows
+
+
+def test_a_condition_that_gives_another_answer_each_time_is_refused() -> None:
+    for text, word in (("rand() < 0.5", "rand"), ("id = UUID ()", "UUID"), ("at < current_timestamp", "current_times")):
+        with pytest.raises(ConfigurationError, match=rf"'rule' asks {word}.*counted one way and written the other"):
+            FilterInterceptor(filters={"rule": text})
+        with pytest.raises(ConfigurationError, match=f"'rule' asks {word}"):
+            DeadLetter(rules={"rule": text})
+    # A name or a text is none of them.
+    fine = {
+        "a": "uuid IS NOT NULL",
+        "b": "page <> 'now()'",
+        "c": "`rand()` > 0",
+        "d": "my_rand(x) > 1",
+        "e": "t.now = 1",
+    }
+    DeadLetter(rules=fine)
+    FilterInterceptor(filters=fine)
 
 
 def test_options_that_cannot_mean_anything_are_refused() -> None:

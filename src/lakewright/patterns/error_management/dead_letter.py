@@ -7,6 +7,7 @@ Guarantee:
     it broke. In a pipeline the rejected rows are committed before anything is published, are replaced with
     their slice when it is repeated, and a share above ``stop_above`` publishes nothing.
 Consequences:
+    - Rules must be deterministic: they are asked when rows are set aside, and again when the others are written.
     - Both frames are lazy: using both reads the input twice, so cache a costly input.
     - A wrong rule diverts good rows: watch the share of rejected rows and set a limit.
     - Error-safe functions (``try_cast``) hide an error as NULL: ``survives`` makes a rule that compares input and
@@ -28,6 +29,7 @@ from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.columns import business_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.times import parse_duration
+from lakewright.patterns.error_management.steady_rules import refuse_unsteady
 from lakewright.patterns.error_management.tolerant_function import FunctionRule
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ class DeadLetter:
         for name in self.rules:
             if not name or len(name) > 100 or any(c in name for c in "/\\'\"`\n"):
                 raise ConfigurationError(f"Dead-Letter: {name!r} is no name for a rule; use words and underscores.")
+        refuse_unsteady("Dead-Letter", self.rules)
 
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
         kept, columns = _keeps_all(self.rules), business_columns(frame.columns)
@@ -151,6 +154,7 @@ def split_dead_letters(
 
     if not rules:
         raise ConfigurationError("Dead-Letter: 'rules' is empty. Name at least one rule.")
+    refuse_unsteady("Dead-Letter", rules)
     present = set(df.columns)
     for option, name in (("reasons_column", reasons_column), ("error_column", error_column)):
         if name in present:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lakewright.errors import ConfigurationError, first_words
 from lakewright.model.columns import business_columns
+from lakewright.patterns.error_management.steady_rules import refuse_unsteady
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,6 +34,7 @@ def check_conditions(filters: Mapping[str, Condition]) -> None:
     for name in filters:
         if not name or len(name) > 100 or any(c in name for c in "/\\'\"`\n"):
             raise ConfigurationError(f"{_NAME}: {name!r} is no name for a filter; use words and underscores.")
+    refuse_unsteady(_NAME, filters)
 
 
 def conditions_of(df: DataFrame, filters: Mapping[str, Condition]) -> dict[str, Column]:

@@ -10,6 +10,7 @@ Guarantee:
     repeat of the slice replaces them, a recovered commit still has them, and a share above ``stop_above`` publishes
     nothing.
 Consequences:
+    - Conditions must be deterministic: they are asked once to count, and once more by the write.
     - Counting is a narrow pass over the columns that the conditions read; ``sample`` makes it cheaper, 0 leaves it out.
     - Rows that are removed are counted, not kept: where they may be wanted again, use Dead-Letter.
     - Behind a Windowed Deduplicator the narrow pass has to find the repeats as well: put filters before it.
