@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
 from sqlalchemy import update
 
 from lakewright.model.identity import Identity
+from lakewright.model.slices import Slice
 from lakewright.pipelines.keeper import Keeper
-from lakewright.store import Owner
+from lakewright.pipelines.workshop import Attempt
+from lakewright.store import Grant, Owner
 from lakewright.store.tables import owners
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 from tests.pipelines.streaming import until
@@ -54,6 +57,31 @@ def test_after_a_rollback_its_overwrite_is_skipped_on_the_same_slice_and_on_anot
     for slice_id, number in asleep.items():
         assert wake_up(shop, number, slice_id) is None
         assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
+
+
+def test_a_take_over_fences_every_table_that_an_attempt_writes():
+    class Fenced(list):
+        def fence(self, tables, identity, parts):
+            told = (identity.slice_id, identity.number)
+            self.extend((table, *told, part) for table, part in zip(tables, parts, strict=True))
+
+        def session(self):
+            return None
+
+    lake = Fenced()
+    store = SimpleNamespace(steps=SimpleNamespace(open_steps=lambda name: []))
+    shop = SimpleNamespace(lake=lake, store=store, run=SimpleNamespace(run_id="next"))
+    dataset = SimpleNamespace(name="clean", outputs={"private": None}, is_stream=False)
+    grant = Grant("clean", "2026-01-01", "next", 9, fence=8)
+    Attempt(shop, dataset, Slice.parse("2026-01-01"), "2026-01-01", grant, 1, 1).fence_predecessors()
+    assert {(table, part) for table, _, _, part in lake} == {
+        ("private", "private"),
+        ("clean", "main"),
+        ("_lakewright/dead_letters", "dead_letters"),
+        ("_lakewright/late_rows", "late_rows"),
+        ("_lakewright/repeats", "repeats"),
+    }
+    assert {(slice_id, number) for _, slice_id, number, _ in lake} == {("2026-01-01", 8)}
 
 
 def test_after_a_successor_its_overwrite_is_skipped(shop):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakewright.errors import LeaseHeldError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
-from lakewright.lake.side_tables import DEAD_LETTERS
+from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS, REPEATS
 from lakewright.model.arrivals import JsonValue, Window
 from lakewright.model.connections import Connections
 from lakewright.model.findings import Finding
@@ -178,8 +178,8 @@ class Attempt:
             self._interrupt_predecessors()
             self._fence_rewind()
             return  # whoever repeats a micro-batch writes the same, once: see streams.batches
-        tables = [*self.dataset.outputs, self.dataset.name, DEAD_LETTERS]
-        parts = [*self.dataset.outputs, "main", "dead_letters"]
+        tables = [*self.dataset.outputs, self.dataset.name, DEAD_LETTERS, LATE_ROWS, REPEATS]
+        parts = [*self.dataset.outputs, "main", "dead_letters", "late_rows", "repeats"]
         numbers = {number for _, number, _ in self.grant.taken_from}
         # A lease on the whole dataset does not name the slice that was being made: its step record does.
         begun = {
