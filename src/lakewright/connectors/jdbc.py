@@ -164,7 +164,7 @@ class Jdbc:
             *columns,
             F.lit(None).cast("string").alias(RAW_COLUMN),
             F.lit(self.shown).alias(FILE_COLUMN),
-            F.lit(arrival.window.get("upto", arrival.window.get("to"))).cast("string").alias(VERSION_COLUMN),
+            F.lit(_version_of(arrival)).cast("string").alias(VERSION_COLUMN),
         )
         return record.select("*", hash_column(declared))
 
@@ -205,3 +205,12 @@ class Jdbc:
 
     def _connection(self, ctx: SourceContext) -> Connection:
         return ctx.connections.get(self.connection, kind="postgresql", asked_by=ctx.dataset)
+
+
+def _version_of(arrival: Arrival) -> JsonValue:
+    """What tells the rows of an arrival from the same rows of another one: without it no correction would find them.
+
+    A table may come back to what it was, with the fingerprint that it had then: the arrival tells the two apart.
+    """
+    window = arrival.window
+    return window.get("upto", window.get("to", f"{window.get('fingerprint', '')}-{arrival.number}"))
