@@ -147,6 +147,18 @@ def test_corrected_records_of_three_days_survive_a_backfill_and_leave_with_their
         (3, 3, 2), (5, 5, 4), (1, 1, 0),
     ]  # fmt: skip
     assert shop.sql("SELECT * FROM dead_letters").count() == 0
+
+    # Corrected once more, a record leaves the day that it was moved to, which is not the one that its letter names.
+    known = {row["slice"]: row["id"] for row in letters(shop, dataset="clean", states=("corrected",))}
+    moved, wrong = known["2026-01-03"], known["2026-01-01"]
+    times = {moved: "2026-01-05T10:00:00Z", wrong: "soon", "b1": None}
+    edits = Edits(records=tuple(RecordEdit(one, fields={"at": at}) for one, at in times.items()))
+    chosen = Selection("clean", records=(moved, wrong, "gone"), states=("open", "corrected"))
+    shown = shop.replay_dead_letters(chosen, edits, at="2026-01-05", dry_run=True)
+    assert (shown.records, shown.unusable, shown.unchanged) == (2, 1, 1)
+    assert shown.touched == {"orders": ("2026-01-02", "2026-01-03", "2026-01-05")}
+    assert shown.notes[0].startswith("No letter that is meant is called b1, gone:")
+    assert shown.notes[1].startswith("1 records of orders were corrected before, and what is given now cannot be used")
     assert shop.plan(at="2026-01-05")["clean"].states == ()
 
     # A backfill keeps them; so does reading the recorded files again.
@@ -165,6 +177,10 @@ def test_corrected_records_of_three_days_survive_a_backfill_and_leave_with_their
     ]
     assert [row["slice"] for row in letters(shop)] == ["2026-01-01"]
     assert len(letters(shop, states=("corrected",))) == 4
+    gone = Selection("clean", slices=("2026-01-01",), states=("retired",))
+    shown = shop.replay_dead_letters(gone, Edits(columns={"amount": "1"}), at="2026-01-05", dry_run=True)
+    assert (shown.records, shown.unchanged, shown.touched) == (1, 1, {"orders": ()})
+    assert "records that are no longer in orders" in shown.notes[0]
 
     # What the store knows of it, the logs tell too.
     shop.rebuild_store()

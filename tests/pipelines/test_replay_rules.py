@@ -1,4 +1,4 @@
-"""What a replay is asked for: told apart and refused before Spark starts."""
+"""What a replay is asked for: told apart and refused before anything is read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import StructType
 
+from lakewright.connectors.files import JsonFiles
+from lakewright.connectors.json_records import one_json_value
 from lakewright.errors import ConfigurationError, UnknownNameError
+from lakewright.lake.corrections import (
+    OCCURRENCE_COLUMN,
+    PART_COLUMN,
+    apply_corrections,
+    corrections_of,
+    with_record_names,
+)
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.patterns.error_management.dead_letter import DeadLetter
 from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.definitions import Dataset, Input, Place
 from lakewright.pipelines.letter_policies import letter_warnings
 from lakewright.pipelines.replay_records import RecordEdit, load_edits
+from lakewright.store import open_store
+from tests.pipelines.lab import lab
 
 
 def test_a_file_of_edits_is_read_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -65,3 +79,49 @@ def test_a_lower_limit_tells_people_and_stops_nothing() -> None:
         with pytest.raises(ConfigurationError):
             DeadLetter(rules={"a": "b"}, **wrong)  # type: ignore[arg-type]
     assert DeadLetter(rules={"a": "b"}, keep="90 days").keep == "90 days"
+
+
+def test_a_value_of_parts_that_fits_only_in_part_cannot_be_read(spark) -> None:
+    kind = StructType.fromDDL("who struct<`a b`: int, tags: array<struct<c: int>>>")["who"].dataType
+    texts = [
+        ('{"a b": 1, "tags": [{"c": 2}]}', (1, [(2,)])),
+        ("{}", (None, None)),
+        ('{"a b": "x"}', None),
+        ('{"tags": [{"c": "x"}]}', None),
+        ("garbage", None),
+        ('{"a b": 1} {"a b": 2}', None),
+        ("null", None),
+    ]
+    rows = spark.createDataFrame([(text,) for text, _ in texts], "given string")
+    found = rows.selectExpr("given", f"{one_json_value('given', kind)} AS who").collect()
+    told = {row["given"]: None if row["who"] is None else (row["who"]["a b"], row["who"]["tags"]) for row in found}
+    assert told == dict(texts)
+
+
+def test_a_record_without_a_version_is_replaced_by_its_correction(spark) -> None:
+    # So an earlier release left the rows of a snapshot.
+    columns = "_lw_file string, _lw_file_version string, _lw_hash bigint, id string"
+    bronze = spark.createDataFrame([("users", None, 1, "a"), ("users", None, 2, "b"), ("users", "9", 1, "c")], columns)
+    corrections = spark.createDataFrame(
+        [("users", None, 1, "A", "in", 1)], f"{columns}, {PART_COLUMN} string, {OCCURRENCE_COLUMN} int"
+    )
+    assert sorted(row["id"] for row in apply_corrections(bronze, corrections).collect()) == ["A", "b", "c"]
+    names = spark.createDataFrame([("n1", "users", None, 1)], "id string, f string, v string, h bigint")
+    told = {"_lw_file": "f", "_lw_file_version": "v", "_lw_hash": "h"}
+    named = with_record_names(bronze, names.withColumnRenamed("id", "name"), told, name="name")
+    assert named.collect() == [Row(*bronze.first(), "n1")]
+
+
+def test_corrections_of_what_is_read_from_another_lake_make_nothing_stale(tmp_path: Path) -> None:
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing"), schema="id string, at timestamp", event_time="at")
+    shop.sql("clean", "SELECT * FROM orders", event_time="at")
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        bench = lab(store, shop)
+        bench.arrive("orders", "2026-01-01")
+        bench.commit("clean", "2026-01-01", {"2026-01-01": 3}, orders=0)
+        assert bench.statuses("clean", "2026-01-03") == {}
+        bench.commit(corrections_of("orders"), "whole", {"2026-01-01": 1})
+        assert bench.statuses("clean", "2026-01-03") == {"2026-01-01": "stale"}
+        store.origins.set(["orders"], "/another/lake")
+        assert bench.statuses("clean", "2026-01-03") == {}

@@ -11,7 +11,10 @@ from typer.testing import CliRunner
 from lakewright.cli.main import app
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import arm
+from lakewright.lake.corrections import corrections_of
 from lakewright.model.identity import Identity
+from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.replay_records import Edits
 from lakewright.store import OWN
 from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
 
@@ -103,6 +106,10 @@ def test_dev_makes_what_it_is_asked_for_from_prods_bronze(both):
         dev.rollback("orders")
     with pytest.raises(TargetError, match="another target"):
         dev.lake.open("orders", Identity("orders", "arrival-1", 1, "r"))
+    with pytest.raises(ConfigurationError, match="another target") as refused:
+        dev.replay_dead_letters(Selection("clean"), Edits(columns={"order_id": "b"}), at="2026-01-02")
+    assert "backfill --select clean" in refused.value.hint
+    assert not dev.lake.log(corrections_of("orders")).exists()
     dev.rebuild_store()
     assert not ok(dev.run(at="2026-01-02")).made
     assert files_of(prod.folder / "prod") == before

@@ -112,8 +112,10 @@ def _show(screen: Screen, summary: ReplaySummary, *, done: bool) -> None:
         screen.say(f"No dead letter of {summary.dataset} is meant: there is nothing to replay.")
         return
     if done:
+        unchanged = f", {summary.unchanged:,} left as they are" if summary.unchanged else ""
         screen.say(
-            f"Replayed {summary.records:,}: {summary.corrected:,} corrected, {summary.still_open:,} set aside again."
+            f"Replayed {summary.records:,}: {summary.corrected:,} corrected, {summary.still_open:,} set aside "
+            f"again{unchanged}."
         )
     else:
         unusable = (
@@ -137,6 +139,7 @@ def _as_json(summary: ReplaySummary, *, done: bool) -> dict[str, Any]:
         "done": done,
         "records": summary.records,
         "unusable": summary.unusable,
+        "unchanged": summary.unchanged,
         "corrected": summary.corrected,
         "still_open": summary.still_open,
         "touched": {name: list(cells) for name, cells in summary.touched.items()},

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN
-from lakewright.model.sql import quoted
+from lakewright.model.sql import quoted, text_literal
 
-__all__ = ["decoded_utf8", "parse_json_records", "read_json_records"]
+__all__ = ["decoded_utf8", "one_json_value", "parse_json_records", "read_json_records"]
 
 _BLANKS = " \t\r\n"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -28,9 +28,10 @@ _WIDE = ("UTF-16LE", "UTF-16BE")
 # array of four: a text that closes the bracket itself has another number, unless it brings three values of its own.
 # That scan costs a quarter of the parse, which flat records are spared. Bytes are looked at: to count signs
 # (``instr``, ``length``) costs more than the parse.
+_ONE_VALUE = "json_array_length(concat('[', {text}, ', 0, 0, 0]')) <=> 4"
 _BUT_LAST = "CAST(substring(CAST(text AS BINARY), 1, octet_length(text) - 1) AS STRING)"
 _IS_FLAT = f"endswith(text, '}}') AND NOT contains({_BUT_LAST}, '}}')"
-_IS_ONE_VALUE = f"({_IS_FLAT} OR json_array_length(concat('[', text, ', 0, 0, 0]')) <=> 4)"
+_IS_ONE_VALUE = f"({_IS_FLAT} OR {_ONE_VALUE.format(text='text')})"
 
 
 def read_json_records(
@@ -68,6 +69,17 @@ def parse_json_records(
     right = f"NOT flawed AND record IS NOT NULL AND record.{RAW_COLUMN} IS NULL AND {_IS_ONE_VALUE}"
     columns = [f"record.{quoted(name)} AS {quoted(name)}" for name in schema.names]
     return parsed.selectExpr(*columns, f"CASE WHEN {right} THEN NULL ELSE text END AS {RAW_COLUMN}", *place)
+
+
+def one_json_value(text: str, kind: DataType) -> str:
+    """SQL for a nested value from SQL for its text; NULL where a part of it does not fit, or something follows it.
+
+    Read by itself, what does not fit would come back as a value of NULLs. In a record of its own it is told.
+    """
+    record = StructType([StructField("value", kind), StructField("wrong", StringType())])
+    wrapped = f"concat('{{\"value\":', {text}, '}}')"
+    read = f"from_json({wrapped}, {text_literal(record.json())}, map('columnNameOfCorruptRecord', 'wrong'))"
+    return f"CASE WHEN {_ONE_VALUE.format(text=text)} AND {read}.wrong IS NULL THEN {read}.value END"
 
 
 def _decoded(encoding: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ own add and remove actions tell every slice that is touched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
 from lakewright.lake.log import DeltaLog
@@ -26,7 +26,7 @@ from lakewright.model.columns import (
 from lakewright.model.receipts import Change
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = [
     "CORRECTION_PARTITIONS",
@@ -40,8 +40,10 @@ __all__ = [
     "identity_columns",
     "in_key",
     "matching",
+    "of_records",
     "read_corrections",
     "told_changes",
+    "with_record_names",
     "without_corrected",
 ]
 
@@ -95,9 +97,29 @@ def as_arrived(corrections: DataFrame, bronze: DataFrame) -> DataFrame:
 
 def without_corrected(bronze: DataFrame, corrections: DataFrame) -> DataFrame:
     """The records that nobody corrected; lazy."""
-    keys = identity_columns(bronze.columns)
-    known = corrections.where(f"{PART_COLUMN} = 'in'").select(*keys).distinct()
-    return bronze.join(known, on=keys, how="left_anti")
+    return of_records(bronze, corrections.where(f"{PART_COLUMN} = 'in'"), how="left_anti")
+
+
+def of_records(rows: DataFrame, records: DataFrame, *, how: Literal["left_semi", "left_anti"]) -> DataFrame:
+    """The rows that are of some records (``left_semi``), or of none of them; lazy."""
+    keys = identity_columns(rows.columns)
+    there = records.selectExpr(*[f"{key} AS {key}_there" for key in keys]).distinct()
+    return rows.join(there, _same_record(keys), how)
+
+
+def with_record_names(rows: DataFrame, names: DataFrame, told: Mapping[str, str], *, name: str) -> DataFrame:
+    """The rows of the records that are named in ``names``, with the name; ``told``: identity column -> column there."""
+    keys = identity_columns(rows.columns)
+    there = names.selectExpr(name, *[f"`{told[key]}` AS {key}_there" for key in keys]).distinct()
+    return rows.join(there, _same_record(keys)).drop(*[f"{key}_there" for key in keys])
+
+
+def _same_record(keys: Sequence[str]) -> Column:
+    from pyspark.sql import functions as F
+
+    # Snapshots of databases that an earlier release took have no version: there a NULL is like a NULL.
+    same = [f"{key} {'<=>' if key == VERSION_COLUMN else '='} {key}_there" for key in keys]
+    return F.expr(" AND ".join(same))
 
 
 def in_key(cell: str) -> str:

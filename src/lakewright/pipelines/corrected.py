@@ -16,7 +16,7 @@ from lakewright.pipelines.closing import Closing
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.states import SliceState
-from lakewright.store import CellHead, Head, LiveSlice, Store
+from lakewright.store import OWN, CellHead, Head, LiveSlice, Store
 
 __all__ = ["Corrected"]
 
@@ -49,6 +49,8 @@ class Corrected:
             reference = self._graph.reference(dataset, given)
             if name not in heads or not isinstance(reference, SameSlice | Lookback):
                 continue
+            if self._store.origins.all().get(given.dataset, OWN) != OWN:
+                continue  # it is read from another lake, without corrections that were made here when it was ours
             found = self._store.receipts.cells(name)
             since, reason = settled(name), f"records of {given.dataset} were corrected"
             if kind == "whole" and WHOLE.id in live:

@@ -610,7 +610,7 @@ class Project:
         if names := [name for name in self.graph.order if summary.reach.slices.get(name)]:
             summary.run = self._run(names, wish, "replay", listener, parallel, wait_seconds, take_new=False)
         summary.still_open = count_still_open(shop, dataset.name, shop.run.run_id)
-        summary.corrected = summary.records - summary.still_open
+        summary.corrected = summary.records - summary.unchanged - summary.still_open
         return summary
 
     def retire_dead_letters(self, selection: Selection, *, because: str) -> int:

@@ -14,7 +14,7 @@ Consequences:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +49,8 @@ class ReplaySummary:
     """Letters that were chosen."""
     unusable: int = 0
     """Records among them that still cannot be read, or have no usable time."""
+    unchanged: int = 0
+    """Letters among them that are left as they are; ``notes`` say why."""
     touched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Input -> the event cells in which its records change."""
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -65,6 +67,8 @@ class ReplaySummary:
 
 def plan_replay(shop: Workshop, selection: Selection, edits: Edits) -> tuple[ReplaySummary, list[Records]]:
     """Runs jobs that look which records a replay would correct and what that touches; changes nothing."""
+    from pyspark.sql import functions as F
+
     assert selection.dataset is not None
     refuse_never_replayed(shop.graph[selection.dataset])
     _refuse_stream(shop, selection.dataset)
@@ -72,10 +76,15 @@ def plan_replay(shop: Workshop, selection: Selection, edits: Edits) -> tuple[Rep
     letters = select_letters(shop, selection)
     if letters is None:
         return summary, []
-    parts = letters.groupBy("input", "slice").count().collect()
+    named = {*map(str.lower, selection.records), *(one.record for one in edits.records)}
+    seen = F.collect_set(F.when(F.col("id").isin(sorted(named)), F.col("id"))).alias("named")
+    parts = letters.groupBy("input", "slice").agg(F.count("*").alias("count"), seen).collect()
     summary.records = sum(row["count"] for row in parts)
+    _refuse_borrowed(shop, selection.dataset, {row["input"] for row in parts})
     found: list[Records] = []
     reach = Reach()
+    if unknown := sorted(named.difference(*(row["named"] for row in parts))):
+        reach.notes.append(f"No letter that is meant is called {', '.join(unknown)}: what is given for it is left out.")
     for name in sorted({row["input"] for row in parts}):
         slices = sorted(row["slice"] for row in parts if row["input"] == name)
         source = shop.graph.datasets.get(name)
@@ -86,7 +95,7 @@ def plan_replay(shop: Workshop, selection: Selection, edits: Edits) -> tuple[Rep
         theirs = letters.where(f"input = '{name}'")
         records = find_records(shop, source, theirs, slices, edits, job=selection.dataset)
         found.append(records)
-        summary.unusable += records.failed.count()
+        _count_failed(summary, reach, records)
         _reach_of(reach, records)
     follow(shop, reach)
     _refuse_reached(shop, selection.dataset, reach)
@@ -130,8 +139,41 @@ def _refuse_edits(dataset: str, name: str, edits: Edits) -> None:
         )
 
 
+def _refuse_borrowed(shop: Workshop, dataset: str, inputs: Set[str]) -> None:
+    """Refuse to correct what another target takes: its lake is never written, and here corrections would not count."""
+    if borrowed := sorted(inputs & shop.lake.borrowed):
+        name = borrowed[0]
+        raise ConfigurationError(
+            f"{dataset} had set aside rows of {name}, which is read from {shop.lake.resolve(name)}: it belongs to "
+            "another target. Nothing was changed.",
+            hint="Correct the records there. After a fix of the code "
+            f"`lakewright backfill --select {dataset} --from ...` judges them again here.",
+        )
+
+
+def _count_failed(summary: ReplaySummary, reach: Reach, records: Records) -> None:
+    told = records.failed.selectExpr("'failed' AS what").union(
+        records.unchanged.selectExpr("CASE WHEN usable IS NULL THEN 'lost' ELSE 'stays' END AS what")
+    )
+    counts = {row["what"]: row["count"] for row in told.groupBy("what").count().collect()}
+    summary.unusable += counts.get("failed", 0)
+    summary.unchanged += counts.get("lost", 0) + counts.get("stays", 0)
+    if lost := counts.get("lost"):
+        reach.notes.append(
+            f"{lost:,} of the letters are of records that are no longer in {records.source}: they are left as they are."
+        )
+    if stays := counts.get("stays"):
+        reach.notes.append(
+            f"{stays:,} records of {records.source} were corrected before, and what is given now cannot be used: they "
+            "stay as they were corrected."
+        )
+
+
 def _reach_of(reach: Reach, records: Records) -> None:
-    rows = records.corrected.groupBy(EVENT_COLUMN, ARRIVAL_COLUMN).count().collect()
+    cells = records.corrected.select(EVENT_COLUMN, ARRIVAL_COLUMN)
+    if records.earlier is not None:
+        cells = cells.union(records.earlier.select(EVENT_COLUMN, ARRIVAL_COLUMN))
+    rows = cells.distinct().collect()
     reach.cells[records.source] = {row[EVENT_COLUMN] for row in rows}
     reach.arrivals[records.source] = {row[ARRIVAL_COLUMN] for row in rows}
 
@@ -150,6 +192,8 @@ def write_corrections(
         )
     letters = select_letters(shop, selection)
     assert letters is not None
+    for records in found if summary.unchanged else ():
+        letters = letters.join(records.unchanged.select("id").distinct(), "id", "left_anti")
     note_life(shop, _same_records(shop, letters), "replayed", note=None, of=selection.dataset)
     failpoint("replay_noted")
     for records in found:

@@ -20,12 +20,15 @@ from lakewright.lake.corrections import (
     PART_COLUMN,
     apply_corrections,
     identity_columns,
+    of_records,
     read_corrections,
+    with_record_names,
 )
 from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
+from lakewright.model.references import Lookback, SameSlice
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, Slice
 from lakewright.model.sql import quoted, text_literal
-from lakewright.model.times import cell_of
+from lakewright.model.times import cell_of, parse_duration
 from lakewright.pipelines.corrections import as_out_rows
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import with_event_cell
@@ -76,6 +79,11 @@ class Records:
     """Those that can be used now, and the cells that their originals leave: rows of the corrections."""
     failed: DataFrame
     """Those that still cannot be read, or have no usable time."""
+    earlier: DataFrame | None
+    """The corrections that those which can be used now take the place of; None where there were none."""
+    unchanged: DataFrame
+    """Letters that a replay leaves as they are. ``usable`` is NULL where their record is nowhere, and false where it
+    was corrected before, and what is given for it now cannot be used."""
 
 
 def load_edits(file: Path) -> tuple[RecordEdit, ...]:
@@ -114,12 +122,14 @@ def find_records(
     bronze = lake.read(source.name, version=shop.store.receipts.last_version(source.name), system_columns=True)
     keys = identity_columns(bronze.columns)
     corrections = read_corrections(lake, source.name)
-    names = {key: _NAMES.get(key, key.removeprefix("_lw_")) for key in keys}
-    wanted = letters.selectExpr("id AS _lw_id", *[f"`{names[key]}` AS {key}" for key in keys]).distinct()
-    view = bronze if corrections is None else apply_corrections(bronze, corrections)
+    told = {key: _NAMES.get(key, key.removeprefix("_lw_")) for key in keys}
     columns = [*keys, ARRIVAL_COLUMN, EVENT_COLUMN, RAW_COLUMN, *business_columns(bronze.columns)]
-    near = _near(shop, source.name, slices)
-    now = view.where(near).select(*map(quoted, columns)).join(wanted, keys)
+    # What has been corrected may lie anywhere: only the originals lie where their letters say.
+    near = _near(shop, source.name, job, slices)
+    arrived = bronze.where(near)
+    view = arrived if corrections is None else apply_corrections(arrived, corrections)
+    names = letters.withColumnRenamed("id", "_lw_id")
+    now = with_record_names(view.select(*map(quoted, columns)), names, told, name="_lw_id")
     schema = as_schema(shop, source)
     edited = _edited(shop, source, now, edits, schema)
     end = (shop.now() + timedelta(days=1)).replace(microsecond=0)
@@ -137,22 +147,32 @@ def find_records(
     coming = usable.select(
         "*", F.lit("in").alias(PART_COLUMN), number.alias(OCCURRENCE_COLUMN), *[c.alias(n) for n, c in marks.items()]
     )
-    originals = bronze.where(f"({near}) AND {EVENT_COLUMN} IS NOT NULL").join(usable.select(*keys), keys, "left_semi")
+    originals = of_records(arrived.where(f"{EVENT_COLUMN} IS NOT NULL"), usable, how="left_semi")
     corrected = coming.unionByName(as_out_rows(originals), allowMissingColumns=True)
-    return Records(source.name, corrected, cells.where(f"{EVENT_COLUMN} IS NULL"))
+    earlier = None
+    if corrections is not None:
+        earlier = of_records(corrections.where(f"{PART_COLUMN} = 'in'"), usable, how="left_semi")
+    judged = cells.groupBy(F.col("_lw_id").alias("id")).agg(F.expr(f"max({EVENT_COLUMN} IS NOT NULL)").alias("usable"))
+    stays = "usable IS NULL OR (NOT usable AND state = 'corrected')"
+    unchanged = letters.select("id", "state").join(judged, "id", "left").where(stays)
+    return Records(source.name, corrected, cells.where(f"{EVENT_COLUMN} IS NULL"), earlier, unchanged)
 
 
-def _near(shop: Workshop, source: str, slices: Sequence[str]) -> str:
-    """Where in bronze the records of letters lie, as SQL: by arrival, or by the event cells of the slices."""
+def _near(shop: Workshop, source: str, job: str, slices: Sequence[str]) -> str:
+    """Where in bronze the originals of letters lie, as SQL: by arrival, or by the event cells of the slices."""
     found = []
     grid = shop.graph.cell_grid(source)
+    read = [shop.graph.reference(shop.graph[job], one) for one in shop.graph[job].inputs if one.dataset == source]
+    if not all(isinstance(one, SameSlice | Lookback) for one in read):
+        return "true"  # a slice that reads all of it sets rows of any time aside
+    reach = max((parse_duration(one.reach) for one in read if isinstance(one, Lookback)), default=timedelta(0))
     for one in map(Slice.parse, slices):
         if one.kind == "arrival":
             found.append(one.predicate())
         elif one.kind == "event" and grid is not None:
             span = one.interval
-            last = cell_of(span.end - timedelta(microseconds=1), grid)
-            found.append(f"({EVENT_COLUMN} >= '{cell_of(span.start, grid)}' AND {EVENT_COLUMN} <= '{last}')")
+            first, last = cell_of(span.start - reach, grid), cell_of(span.end - timedelta(microseconds=1), grid)
+            found.append(f"({EVENT_COLUMN} >= '{first}' AND {EVENT_COLUMN} <= '{last}')")
         else:
             return "true"
     return " OR ".join(found) or "true"
@@ -200,6 +220,8 @@ def _as_text(value: Any) -> str | None:
 
 
 def _with_columns(rows: DataFrame, types: Mapping[str, DataType], edits: Edits) -> DataFrame:
+    from lakewright.connectors.json_records import one_json_value
+
     own = business_columns(types)
     named = {*edits.columns, *(name for edit in edits.records for name in edit.fields)}
     for name in named:
@@ -212,7 +234,7 @@ def _with_columns(rows: DataFrame, types: Mapping[str, DataType], edits: Edits) 
             asked, value = _value(name, edits)
             kind = types[name].simpleString()
             nested = kind.startswith(("struct", "array", "map"))
-            read = f"from_json({value}, {text_literal(kind)})" if nested else f"try_cast({value} AS {kind})"
+            read = one_json_value(value, types[name]) if nested else f"try_cast({value} AS {kind})"
             wrong.append(f"({asked} AND {value} IS NOT NULL AND {read} IS NULL)")
             column = f"CASE WHEN {asked} THEN {read} ELSE {column} END AS {column}"
         columns.append(column)
