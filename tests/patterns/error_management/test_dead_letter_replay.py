@@ -109,3 +109,30 @@ def test_a_function_that_raises_or_gives_something_else_fails_one_row(spark: Spa
     for wrong in wrongs:
         with pytest.raises(ConfigurationError):
             tolerant(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_error_that_cannot_be_told_fails_its_row_alone_and_a_secret_in_it_is_masked(spark: SparkSession) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    def odd(number):  # type: ignore[no-untyped-def]
+        if number == 1:
+            raise ValueError("half a pair: \ud800")
+        if number == 2:
+            raise Unspeakable
+        if number == 3:
+            from lakewright.masking import remember
+
+            remember("t0p-s3cret-w0rd")
+            raise ValueError(f"{'x' * 986}t0p-s3cret-w0rd")
+        return number
+
+    read = tolerant(odd, returns="int")
+    found = spark.range(4).coalesce(1).select(read("id").alias("found")).select("found.value", "found.error").collect()
+    assert [tuple(row) for row in found] == [
+        (0, None),
+        (None, "ValueError: half a pair: \\ud800"),
+        (None, "Unspeakable: its message cannot be read"),
+        (None, f"ValueError: {'x' * 986}**"),  # masked, and only then cut
+    ]

@@ -6,7 +6,8 @@ Guarantee:
     Each row gets the function's value, or the type and message of what it raised; a value that does not fit the
     declared type counts as raised. The function is called once per row and evaluation of the column; a ``batched`` one
     once per batch, and row by row only within a batch on which it raised. A ``ConnectionError``, a ``TimeoutError`` or
-    what ``transient`` names blames no row: it fails the step, which is tried again.
+    what ``transient`` names blames no row: it fails the step, which is tried again. In what was raised, a secret that
+    the function revealed is masked.
 Consequences:
     - Libraries have errors of their own for a server that does not answer (``requests.ConnectionError`` is no
       ``ConnectionError`` of Python): name them in ``transient``, or good rows are set aside while it is away.
@@ -112,7 +113,17 @@ def _guarded(given: Tolerant) -> Callable[..., Any]:
     kind = DataType.fromDDL(given.returns)
 
     def told(error: Exception) -> str:
-        return f"{type(error).__name__}: {error}"[:longest]
+        try:
+            said = str(error)
+        except Exception:
+            said = "its message cannot be read"
+        # Text that is no UTF-8 (half a pair of signs) fits into no column.
+        said = f"{type(error).__name__}: {said}".encode("utf-8", "backslashreplace").decode()
+        try:
+            from lakewright.masking import mask
+        except ImportError:  # the machine of a cluster need not have it: then nothing was revealed there by it either
+            return said[:longest]
+        return mask(said)[:longest]  # before it is cut: half a secret would not be known again
 
     def passing(error: Exception) -> Exception:
         # By its words the run knows it again, whatever its class: of the worker's error only text comes back.
