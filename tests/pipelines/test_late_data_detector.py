@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from lakewright.failpoints import arm
 from lakewright.model.identity import Identity
+from lakewright.model.protocols import GuardContext
+from lakewright.model.receipts import Counters, Filtered
+from lakewright.model.runs import Run
+from lakewright.model.slices import Slice
+from lakewright.model.watermarks import Measured
+from lakewright.patterns.error_management.dead_letter import DeadLetter
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
+from lakewright.patterns.error_management.late_data_detector import LateDataDetector
 from lakewright.pipelines.accounts import accounts_of
+from lakewright.pipelines.definitions import Input
+from lakewright.pipelines.lateness import judged_by_watermark, with_lateness
 from tests.pipelines.shop import land, ok, order, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
 
@@ -82,6 +93,36 @@ def test_late_records_of_a_stream_are_captured_and_a_repeated_micro_batch_is_jud
     newest = shop.store.receipts.history("slowest")[0].counters
     assert (newest.read, newest.held, newest.written, newest.held_by_source) == (3, 1, 2, {topic: 1})
     assert all(account.balanced for account in accounts_of(shop.store, "slowest"))
+
+
+class Measured10(LateDataDetector):
+    """A detector that sees what guards before it have left of ten rows."""
+
+    def measure(self, frame, ctx):
+        return Measured(rows=10 - frame, seen={}, late={"": 1}, of={"": 10 - frame}, unusable=0, judged_at=None)
+
+
+def test_rows_that_guards_before_the_detector_took_count_as_read():
+    guards = (
+        DeadLetter(rules={"has_id": "id IS NOT NULL"}),
+        FilterInterceptor(filters={"paid": "amount > 0"}),
+        Measured10("1 hour"),
+        DeadLetter(rules={"known": "page LIKE '/%'"}),
+    )
+    store = SimpleNamespace(receipts=SimpleNamespace(live_slices=lambda name: {}))
+    attempt = SimpleNamespace(
+        told={}, slice=Slice.parse("arrival-1"), shop=SimpleNamespace(store=store),
+        dataset=SimpleNamespace(name="clean", is_stream=False),
+    )  # fmt: skip
+    context = GuardContext(
+        "clean", "raw", attempt.slice, Run("r", "p", datetime(2026, 1, 5, tzinfo=UTC)), streamed=True
+    )
+    judged_by_watermark(attempt, Input("raw", "raw", guards=guards), guards[2], 6, context)
+    # Of the four that were left one is late, and another breaks a rule behind the detector.
+    known = Counters(rejected={"has_id": 4, "known": 1}, written=2, filtered=Filtered(6, {"paid": 2}))
+    counters = with_lateness(known, Identity("clean", "arrival-1", 1, "r", details=attempt.told))
+    assert (counters.read, counters.held) == (10, 1)
+    assert counters.read == counters.rejected_rows + counters.filtered_rows + counters.held + counters.written
 
 
 BY_SOURCE = """

@@ -26,6 +26,7 @@ from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.definitions import Dataset, Input, Place
 from lakewright.pipelines.letter_policies import letter_warnings
 from lakewright.pipelines.replay_records import RecordEdit, load_edits
+from lakewright.pipelines.settle import BEHIND_WATERMARK
 from lakewright.store import open_store
 from tests.pipelines.lab import lab
 
@@ -60,12 +61,12 @@ def test_a_selection_becomes_a_condition() -> None:
 
 
 def test_a_lower_limit_tells_people_and_stops_nothing() -> None:
-    def warnings(read: int | None, rejected: int, written: int, **limits: float) -> list[str]:
+    def warnings(read: int | None, rejected: int, written: int, dropped: int = 0, **limits: float) -> list[str]:
         guard = DeadLetter(rules={"has_id": "id IS NOT NULL"}, **limits)  # type: ignore[arg-type]
         dataset = Dataset("clean", None, "silver", Place("f.py", 1), inputs=(Input("raw", "raw", guards=(guard,)),))  # type: ignore[arg-type]
         receipt = Receipt(
             "clean", "2026-01-05", "data", 1, 0, 1, datetime(2026, 1, 6, tzinfo=UTC),
-            counters=Counters(read=read, rejected={"has_id": rejected}, written=written),
+            counters=Counters(read=read, rejected={"has_id": rejected, BEHIND_WATERMARK: dropped}, written=written),
         )  # fmt: skip
         return [finding.message for finding in letter_warnings(dataset, receipt)]
 
@@ -75,6 +76,10 @@ def test_a_lower_limit_tells_people_and_stops_nothing() -> None:
     assert told == "6 of 100 rows (6.0%) of slice 2026-01-05 are dead letters (has_id 6), more than 5.0%."
     (told,) = warnings(None, 6, 94, warn_above_rows=5)  # a micro-batch
     assert "6 of 100 rows (6.0%)" in told
+    # What came behind the watermark of a stream's state is in no table, so it is no dead letter.
+    assert warnings(None, 4, 90, dropped=6, warn_above=0.05, warn_above_rows=5) == []
+    (told,) = warnings(None, 6, 90, dropped=4, warn_above=0.05)
+    assert told.startswith("6 of 100 rows (6.0%) of slice 2026-01-05 are dead letters (has_id 6), more")
     for wrong in ({"warn_above": 2}, {"warn_above_rows": -1}, {"keep": "a while"}):
         with pytest.raises(ConfigurationError):
             DeadLetter(rules={"a": "b"}, **wrong)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 from lakewright.errors import LimitExceeded
@@ -20,6 +21,9 @@ from lakewright.model.protocols import GuardContext, LatenessGuard
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.model.watermarks import Judgement, Watermark
+from lakewright.patterns.error_management.dead_letter import DeadLetter
+from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
+from lakewright.patterns.error_management.windowed_deduplicator import NO_KEY, WindowedDeduplicator
 from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.workshop import Attempt
 
@@ -48,8 +52,17 @@ def judged_by_watermark(
         "late": dict(measured.late),
         "of": dict(measured.of),
         "unusable": measured.unusable,
+        **_taken_before(given),
     }
     return context
+
+
+def _taken_before(given: Input) -> dict[str, Any]:
+    """What guards before the detector may take of a batch, so that it measures what they leave."""
+    earlier = list(takewhile(lambda one: not isinstance(one, LatenessGuard), given.guards))
+    rules = [rule for one in earlier if isinstance(one, DeadLetter) for rule in one.rules]
+    rules += [NO_KEY for one in earlier if isinstance(one, WindowedDeduplicator)]
+    return {"rules_before": rules, "filters_before": any(isinstance(one, FilterInterceptor) for one in earlier)}
 
 
 def refuse_too_late(attempt: Attempt) -> None:
@@ -79,7 +92,11 @@ def with_lateness(counters: Counters, identity: Identity) -> Counters:
     found = cast("dict[str, Any] | None", identity.details.get(_LATENESS))
     if found is None:
         return counters
-    read = found["read"] if counters.read is None else counters.read
+    read = counters.read
+    if read is None:
+        rules = found.get("rules_before", ())
+        read = found["read"] + sum(rows for rule, rows in counters.rejected.items() if rule in rules)
+        read += counters.filtered_rows if found.get("filters_before") else 0
     late = {source: rows for source, rows in found["late"].items() if rows}
     held = sum(late.values())
     repeats = None if counters.duplicates is None else counters.duplicates - held  # what was left over until now

@@ -14,11 +14,12 @@ from lakewright.model.receipts import Receipt
 from lakewright.model.sql import text_literal
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.dead_letter import DeadLetter
-from lakewright.patterns.ingestion.passthrough_replicator import PRIVATE
 from lakewright.pipelines.dead_letters import drop_old_history
 from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.maintain import TableOutcome
+from lakewright.pipelines.private_columns import private_tags
+from lakewright.pipelines.settle import BEHIND_WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,10 +46,12 @@ def letter_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:
 
     Of a micro-batch the log does not tell how many rows were read: those set aside and those written count.
     """
-    rejected = receipt.counters.rejected_rows
-    read = receipt.counters.read
-    read = rejected + (receipt.counters.written or 0) if read is None else read
-    rules = ", ".join(f"{rule} {count:,}" for rule, count in receipt.counters.rejected.items() if count)
+    counters = receipt.counters
+    read = counters.rejected_rows + (counters.written or 0) if counters.read is None else counters.read
+    # What the state of a stream dropped is counted, and no letter.
+    letters = {rule: rows for rule, rows in counters.rejected.items() if rows and rule != BEHIND_WATERMARK}
+    rejected = sum(letters.values())
+    rules = ", ".join(f"{rule} {rows:,}" for rule, rows in letters.items())
     found = []
     for guard in _guards(dataset):
         share = rejected / read if read else 0.0
@@ -96,7 +99,7 @@ def _told_of_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLet
     if keys is None or not most:
         return None
     number = len(most) if len(most) <= _NAMED else keys.count()
-    if tags := _private_tags(shop, dataset, column):
+    if tags := private_tags(shop, dataset, column):
         named = f"{number:,} of them, not named here since a contract tags the column as {' and '.join(tags)}"
     else:
         named = ", ".join(f"{_shown(row['key'])} ({row['count']:,})" for row in most[:_NAMED])
@@ -134,28 +137,6 @@ def _failing_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLet
     record = F.from_json("record", StructType([StructField(column, StringType())]))
     keys = letters.select(record.getField(column).alias("key")).where("key IS NOT NULL")
     return keys.groupBy("key").count().where(F.col("count") >= rows)
-
-
-def _private_tags(shop: Workshop, dataset: Dataset, column: str) -> list[str]:
-    """The tags that contracts of the dataset, or of any above it, give to a column of this name.
-
-    Each project has its own words for what is private, so that every tag of a column counts; those of a whole dataset
-    may say anything, and only the usual words do.
-    """
-    graph, tags = shop.graph, set[str]()
-    left, seen = [dataset.name], set[str]()
-    while left:
-        name = left.pop()
-        name = graph.owners.get(name, name)
-        if name in seen or name not in graph.datasets:
-            continue
-        seen.add(name)
-        above = graph[name]
-        left += [one for given in above.inputs for one in given.datasets]
-        if above.contract is not None:
-            tags |= {tag for one in above.contract.columns if one.name == column for tag in one.tags}
-            tags |= set(above.contract.tags) & {*PRIVATE, "personal"}
-    return sorted(tags)
 
 
 def never_replayed(dataset: Dataset) -> bool:

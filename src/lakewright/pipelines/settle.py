@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Workshop
 
 __all__ = [
+    "BEHIND_WATERMARK",
     "NO_EVENT_TIME",
     "NO_VALUE",
     "UNREADABLE",
@@ -36,6 +37,8 @@ UNREADABLE = "unreadable record"
 NO_EVENT_TIME = "no usable event time"
 NO_VALUE = "record without a value"
 """A tombstone of a topic: nothing in it is wrong, but there is nothing to read."""
+BEHIND_WATERMARK = "behind the watermark"
+"""The rule of rows that the state of a guard dropped; they are counted, and in no table."""
 
 
 def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> dict[str, int]:

@@ -18,14 +18,11 @@ from lakewright.model.streams import Dropped
 from lakewright.pipelines.harvest import receipt_of, unaccounted
 from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.receipt_warnings import warnings_of
-from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
+from lakewright.pipelines.settle import BEHIND_WATERMARK, counters_of_arrival, set_unusable_aside
 from lakewright.pipelines.streams.joins import with_pairs
 from lakewright.pipelines.workshop import Attempt
 
-__all__ = ["BEHIND_WATERMARK", "find_batch", "harvest_stream"]
-
-BEHIND_WATERMARK = "behind the watermark"
-"""The rule of rows that the state of a guard dropped; they are counted, and in no table."""
+__all__ = ["find_batch", "harvest_stream"]
 
 
 def harvest_stream(
