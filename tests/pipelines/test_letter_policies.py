@@ -11,6 +11,7 @@ from lakewright.model.protocols import GuardContext
 from lakewright.model.runs import Run
 from lakewright.model.slices import WHOLE
 from lakewright.patterns.error_management.dead_letter import DeadLetter
+from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.dead_letters import Selection
 from lakewright.pipelines.replay_records import Edits
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
@@ -63,6 +64,57 @@ def test_a_dataset_that_never_replays_takes_nothing_back_by_its_own_letters_or_b
     assert (summary.corrected, summary.slices["billed"]) == (1, ("2026-01-01",))
     assert sorted(row["order_id"] for row in rows_of(shop, "clean")) == ["a", "b", "c"]
     assert len(rows_of(shop, "billed")) == len(before) + 1
+
+
+BESIDE = """
+    from lakewright import DeadLetter, FilterInterceptor, JsonFiles, Latest, Pipeline, WindowedDeduplicator
+
+    shop = Pipeline("shop", start="2026-01-01")
+    for name in ("orders", "people"):
+        shop.source(name, JsonFiles(f"landing/{name}"), event_time="at",
+                    schema="order_id string, at timestamp, customer int, amount int")
+
+    def known(orders, people):
+        return orders.join(people.select("customer"), "customer", "left")
+
+    for name, of_orders, of_people in (
+        ("once", WindowedDeduplicator(keys=["order_id"]), DeadLetter(rules={"a": "customer IS NOT NULL"})),
+        ("paid", DeadLetter(rules={"b": "amount > 0"}), FilterInterceptor(filters={"c": "customer IS NOT NULL"})),
+    ):
+        shop.dataset(name=name, event_time="at", rows="preserve", inputs={"people": Latest()},
+                     guards_in={"orders": [of_orders], "people": [of_people]})(known)
+"""
+
+
+def test_the_account_is_that_of_the_first_guarded_input_whatever_is_set_aside_of_others(project):
+    shop = project({"pipelines/shop.py": BESIDE})
+    land(shop.folder, "o.json", [order("a", FIRST), order("b", FIRST, 0), order("b", FIRST, 0)])
+    people = [order(None, FIRST), *(order(None, FIRST) | {"customer": None} for _ in range(2))]
+    land(shop.folder, "p.json", people, folder="people")
+    ok(shop.run(["once", "paid", "orders", "people"], at="2026-01-02"))
+    found = {name: accounts_of(shop.store, name)[0] for name in ("once", "paid")}
+    assert all(account.balanced for account in found.values())
+    told = {name: (one.read, one.kept, dict(one.rejected), one.duplicates) for name, one in found.items()}
+    assert told == {"once": (3, 2, {}, 1), "paid": (3, 1, {"b": 2}, None)}
+    assert shop.store.receipts.live("paid", "2026-01-01").counters.filtered_by_input["people"].removed == {"c": 2}
+
+
+def test_two_readings_of_one_dataset_do_not_both_set_its_rows_aside(project):
+    twice = """
+        from lakewright import DeadLetter, JsonFiles, Lookback, Pipeline
+
+        shop = Pipeline("shop", start="2026-01-01")
+        shop.source("orders", JsonFiles("landing/orders"), schema="id string, at timestamp", event_time="at")
+        HAS_ID = [DeadLetter(rules={"has_id": "id IS NOT NULL"})]
+
+        @shop.dataset(event_time="at", inputs={"before": Lookback("1 day", "orders")},
+                      guards_in={"orders": HAS_ID, "before": HAS_ID})
+        def clean(orders, before):
+            return orders
+    """
+    with pytest.raises(ConfigurationError, match="clean reads orders twice, as orders and as before") as refused:
+        project({"pipelines/shop.py": twice}).graph  # noqa: B018
+    assert "in a dataset of its own" in refused.value.hint
 
 
 PER_KEY = """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.protocols import Guard, LatenessGuard, StreamGuard
+from lakewright.patterns.error_management.dead_letter import DeadLetter
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset, Input
 
@@ -17,6 +18,7 @@ __all__ = ["check_guards"]
 
 def check_guards(graph: Graph, dataset: Dataset) -> None:
     """Refuse a guard that cannot do here what it promises."""
+    _check_told_apart(dataset)
     lateness = 0
     for given in dataset.inputs:
         _check_filters(dataset, given)
@@ -31,6 +33,21 @@ def check_guards(graph: Graph, dataset: Dataset) -> None:
                 _check_on_stream(graph, dataset, given, guard)
     if lateness > 1:
         raise ConfigurationError(f"{dataset.name} has {lateness} guards that keep a watermark; it can have one.")
+
+
+def _check_told_apart(dataset: Dataset) -> None:
+    """Refuse two parameters of one dataset that both set rows aside: letters name the dataset, and count for both."""
+    first: dict[str, str] = {}
+    for given in dataset.inputs:
+        if not any(isinstance(one, DeadLetter) or getattr(one, "nulls", "") == "set aside" for one in given.guards):
+            continue
+        other = first.setdefault(given.dataset, given.parameter)
+        if other != given.parameter:
+            raise ConfigurationError(
+                f"{dataset.name} reads {given.dataset} twice, as {other} and as {given.parameter}, and guards of both "
+                "set rows aside: a row would have two dead letters, and count twice.",
+                hint=f"Set them aside in a dataset of its own, made of {given.dataset}, and read that one twice.",
+            )
 
 
 def _check_filters(dataset: Dataset, given: Input) -> None:

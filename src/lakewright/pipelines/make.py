@@ -124,8 +124,9 @@ def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
     rejected = rows_per_rule(current.shop.lake, DEAD_LETTERS, commit.version)
     for one in guarded:
         _stop_above(current, one, rejected.get(one.given.dataset, {}))
-    # The account is that of the driving input: the first that is guarded.
-    return rejected.get(guarded[0].given.dataset, {})
+    # The account is that of the driving input: the first that is guarded, also where others alone set rows aside.
+    driving = next(one for one in inputs if one.given.guards)
+    return rejected.get(driving.given.dataset, {})
 
 
 def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) -> None:
