@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+import traceback
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -50,6 +53,31 @@ def test_the_first_words_of_an_error_are_masked_before_they_are_cut_and_never_fa
     of_java = Exception("An error occurred while calling o123.save.\n: org.apache.SparkException: no\n\tat Save.java")
     assert first_words(of_java) == "org.apache.SparkException: no"
     assert name_and_words(ValueError("\n two lines \nor more")) == "ValueError: two lines"
+
+
+def test_a_value_with_a_line_break_at_its_end_is_masked_without_it_too() -> None:
+    remember("Nl71-token\n")
+    assert mask("Bearer Nl71-token, refused") == "Bearer ***, refused"
+
+
+def test_the_python_of_a_connect_server_masks_what_a_micro_batch_raises_or_prints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: None))  # it runs no task
+    monkeypatch.setitem(sys.modules, "pyspark.taskcontext", task)
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost:1")
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.StringIO())
+    for name in ("format", "format_exception_only"):
+        monkeypatch.setattr(traceback.TracebackException, name, getattr(traceback.TracebackException, name))
+    remember("Fb61-in-a-batch")
+    try:
+        raise ValueError("cannot log in with Fb61-in-a-batch")
+    except ValueError:
+        told = traceback.format_exc()
+    sys.stdout.write("it is Fb61-in-a-batch\n")
+    assert "ValueError: cannot log in with ***" in told
+    assert sys.stdout.getvalue() == "it is ***\n"
 
 
 def test_what_is_short_or_unknown_stays() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 import threading
@@ -30,6 +31,8 @@ _SHORTEST = 4
 _SHORTEST_LINE = 8
 _MAY_BE_CUT = 79
 """From this length on a text may have been cut to fit."""
+_OF_A_SERVER = "SPARK_CONNECT_LOCAL_URL"
+"""By this a Connect server tells its own Python processes, which have no task, where to find it."""
 
 _lock = threading.Lock()
 _forms: tuple[str, ...] = ()  # replaced as a whole, so that other threads may read it without the lock
@@ -108,13 +111,20 @@ class MaskedStream:
 
 def _mask_worker() -> None:
     """Where this is a worker of Spark: mask its tracebacks, which Spark sends to the driver, and its output."""
-    pyspark = sys.modules.get("pyspark.taskcontext")
-    if pyspark is None or pyspark.TaskContext.get() is None or isinstance(sys.stderr, MaskedStream):
+    if not _is_worker() or isinstance(sys.stderr, MaskedStream):
         return
     sys.stdout, sys.stderr = MaskedStream(sys.stdout), MaskedStream(sys.stderr)
     for name in ("format", "format_exception_only"):
         plain = getattr(traceback.TracebackException, name)
         setattr(traceback.TracebackException, name, _masked_lines(plain))
+
+
+def _is_worker() -> bool:
+    """Whether Spark started this process: for a task, or on a Connect server for the micro-batches of a stream."""
+    pyspark = sys.modules.get("pyspark.taskcontext")
+    if pyspark is None:
+        return False
+    return pyspark.TaskContext.get() is not None or _OF_A_SERVER in os.environ
 
 
 def _masked_lines(plain: Callable[..., Iterable[str]]) -> Callable[..., Iterable[str]]:
@@ -128,6 +138,8 @@ def _parts(value: str) -> list[str]:
         with contextlib.suppress(ValueError):
             password = urlsplit(value).password
             found += [] if password is None else [password, unquote(password)]
+    if (bare := value.strip()) != value:  # as others may show it
+        found.append(bare)
     lines = [line.strip() for line in value.splitlines()]
     return found if len(lines) < 2 else [*found, *(line for line in lines if len(line) >= _SHORTEST_LINE)]
 
