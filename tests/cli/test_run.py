@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import pytest
 
 from lakewright.cli.run import parse_share
-from lakewright.cli.run_progress import _Running
+from lakewright.cli.run_progress import _live, _Running
+from lakewright.cli.screen import Screen
 from lakewright.errors import ConfigurationError, LimitExceeded, StepFailed
+from lakewright.masking import MaskedStream, remember
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.pipelines.progress import Note, Outcome, RunSummary, SliceDone, SliceStarted
 from lakewright.pipelines.project import Project
@@ -239,11 +244,27 @@ def test_the_slices_under_way_are_shown_with_their_time():
     assert str(running.lines()) == "  users arrival-1 ... 0 s"
 
 
+def test_a_secret_that_is_wider_than_the_terminal_is_masked_where_a_project_prints_or_logs_it():
+    from rich.console import Console
+
+    token = "Lv71-" + "0123456789 abcdef" * 12
+    remember(token)
+    shown = io.StringIO()
+    screen = Screen()
+    screen.__dict__["err"] = Console(file=cast(TextIO, MaskedStream(shown)), width=80, force_terminal=True)
+    with _live(screen):
+        print("token is", token)  # noqa: T201
+        print("token is", token, file=sys.stderr)  # noqa: T201
+        handler = logging.StreamHandler()
+        handler.emit(logging.makeLogRecord({"msg": f"logged {token}"}))
+    assert shown.getvalue().count("***") == 3
+    assert "0123456789" not in shown.getvalue()
+
+
 def test_a_narrow_terminal_gets_the_account_without_the_reasons(shop: Path):
     from rich.console import Console
 
     from lakewright.cli.run_report import made_table
-    from lakewright.cli.screen import Screen
 
     outcomes = [made("orders", "2026-01-05", 3200, read=3387, rejected={"has_id": 7}, duplicates=180, late=0)]
     with Project(shop) as project:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 from lakewright.cli.screen import Screen
 from lakewright.errors import first_words
+from lakewright.masking import MaskedStream
 from lakewright.pipelines.progress import DatasetDone, Event, Listener, Note, Outcome, SliceDone, SliceStarted
 
 if TYPE_CHECKING:
@@ -61,7 +63,12 @@ def _live(screen: Screen) -> Iterator[Listener]:
     from rich.live import Live
 
     running = _Running()
-    with Live(console=screen.err, get_renderable=running.lines, refresh_per_second=5, transient=True):
+    with (
+        Live(console=screen.err, get_renderable=running.lines, refresh_per_second=5, transient=True),
+        # It stands in for both streams and breaks what is printed there into lines: too late to find a long secret.
+        redirect_stdout(cast(TextIO, MaskedStream(sys.stdout))),
+        redirect_stderr(cast(TextIO, MaskedStream(sys.stderr))),
+    ):
 
         def listen(event: Event) -> None:
             running.note(event)
