@@ -9,6 +9,7 @@ import pytest
 from lakewright.errors import ConfigurationError
 from lakewright.masking import mask
 from lakewright.model.connections import Connection, ServiceConnection
+from lakewright.runtime import session
 from lakewright.runtime.doctor import Check, checks
 from lakewright.runtime.session import spark_session
 from lakewright.runtime.settings import Settings, load_settings
@@ -191,3 +192,12 @@ def test_the_settings_shown_in_the_docs_can_be_read(tmp_path: Path) -> None:
     prod = read(tmp_path, shown, "prod").target
     assert {str(secret) for secret in prod.secrets} == set(re.findall(r'"(secret://[^"]+)"', shown))
     assert isinstance(read(tmp_path, shown, "dev").target.connections.declared["blog_db"], ServiceConnection)
+
+
+def test_spark_hides_an_option_for_spark_alone_by_the_name_that_spark_has_for_it(tmp_path: Path) -> None:
+    options = '{ "spark.ssl.keystore.key" = "secret://env/KEY", "ssl.key.password" = "secret://env/PASSWORD" }'
+    settings = read(tmp_path, f'[connections.broker]\nurl = "kafka://one:9092"\noptions = {options}\n')
+    pattern = re.compile(session._redaction(settings.target)["spark.redaction.regex"])
+    assert pattern.search("kafka.ssl.keystore.key")
+    assert pattern.search("spark.ssl.keystore.key")
+    assert not pattern.search("kafka.ssl.keystore.type")

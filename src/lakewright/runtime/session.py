@@ -178,7 +178,9 @@ def _redaction(target: Target) -> dict[str, str]:
     keys = [key for key, value in target.spark.items() if is_reference(value)]
     for one in target.connections.declared.values():
         if isinstance(one, Connection):
-            keys += [key for key, value in one.options.items() if isinstance(value, Secret)]
+            secret = [key for key, value in one.options.items() if isinstance(value, Secret)]
+            # What a broker's options name for Spark alone, Spark knows without that word.
+            keys += [*secret, *(key.removeprefix("spark.") for key in secret if key.startswith("spark."))]
     return {REDACTION: redaction(keys, target.spark.get(REDACTION))}
 
 
