@@ -12,11 +12,15 @@ import http.client
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["Answer", "Caller", "HttpFailure"]
+from lakewright.masking import remember
+from lakewright.model.secrets import Secret, is_reference
+
+__all__ = ["Answer", "Caller", "HttpFailure", "mask_values", "revealed_headers", "secret_headers"]
 
 _LONGEST = 60.0
 """Seconds that a server may ask us to wait; one that asks for more is left to the next run."""
@@ -32,6 +36,26 @@ class HttpFailure(Exception):
         self.passes = passes
         self.pause = pause
         """Seconds that the server asks us to wait."""
+
+
+def revealed_headers(headers: Mapping[str, str], folder: Path | None) -> dict[str, str]:
+    """Headers with the values of their references, looked up now."""
+    return {name: Secret(text, folder).reveal() if is_reference(text) else text for name, text in headers.items()}
+
+
+def secret_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the headers whose values are references.
+
+    >>> secret_headers({"Accept": "text/csv", "Authorization": "secret://env/API_TOKEN"})
+    ('Authorization',)
+    """
+    return tuple(name for name, text in headers.items() if is_reference(text))
+
+
+def mask_values(headers: Mapping[str, str], secret: Iterable[str]) -> None:
+    """Let the values of these headers be masked in this process too: a worker has not looked them up itself."""
+    for name in secret:
+        remember(headers[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +114,11 @@ class Caller:
 
     def _ask(self, url: str, body: bytes | None) -> Answer:
         own = {"User-Agent": "lakewright"} | ({} if body is None else {"Content-Type": "application/json"})
-        request = urllib.request.Request(url, data=body, headers={**own, **self.headers})
         place = _without_query(url)
+        if (wrong := next((name for name, text in self.headers.items() if not _can_be_sent(text)), None)) is not None:
+            unsent = f"the value of the header {wrong} holds a line break, or a letter that HTTP cannot send"
+            raise HttpFailure(place, f"was not asked: {unsent}", passes=False)
+        request = urllib.request.Request(url, data=body, headers={**own, **self.headers})
         try:
             with _OPENER.open(request, timeout=self.timeout_seconds) as answer:
                 return Answer(answer.read(), _next_link(answer.headers.get("Link")))
@@ -109,6 +136,15 @@ def _without_query(url: str) -> str:
     """An address for people: what comes after the ``?`` may be long, or secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _can_be_sent(text: str) -> bool:
+    r"""Whether a text may be the value of a header; Python's own refusal would repeat it.
+
+    >>> _can_be_sent("Bearer abc"), _can_be_sent("abc\n"), _can_be_sent("€")
+    (True, False, False)
+    """
+    return not {"\r", "\n"} & set(text) and all(ord(letter) < 256 for letter in text)
 
 
 def _asked_for(text: str | None) -> float | None:

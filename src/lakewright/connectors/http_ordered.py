@@ -19,9 +19,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lakewright.connectors.http_calls import Caller, HttpFailure
+from lakewright.connectors.http_calls import Caller, HttpFailure, mask_values, revealed_headers, secret_headers
 from lakewright.errors import ConfigurationError, TargetError
-from lakewright.model.secrets import Secret, is_reference, mask
+from lakewright.model.secrets import mask
 from lakewright.patterns.data_value.ordered_sinks import Commits, Outgoing, RequestLostError
 
 __all__ = ["HttpSink"]
@@ -46,6 +46,8 @@ class HttpSink:
     """What each request tells beside its records, such as the number of the sending."""
     timeout_seconds: float = 30.0
     per_second: float = 100.0
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    """The names of the headers whose values were secrets, filled in when they are looked up."""
 
     def __post_init__(self) -> None:
         for url in (*([self.url] if self.url else []), *self.urls.values()) or ("",):
@@ -69,11 +71,8 @@ class HttpSink:
 
     def prepared(self, producer: Mapping[str, str], folder: Path | None = None) -> HttpSink:
         """The same, its secrets looked up: tasks may run where they cannot be."""
-        revealed = {
-            name: Secret(value, folder).reveal() if is_reference(value) else value
-            for name, value in self.headers.items()
-        }
-        return replace(self, headers=revealed)
+        hidden = (*self.hidden, *secret_headers(self.headers))
+        return replace(self, headers=revealed_headers(self.headers, folder), hidden=hidden)
 
     def open(self, output: str = "") -> OpenAddress:
         if output and self.urls and output not in self.urls:
@@ -85,6 +84,7 @@ class OpenAddress:
     """An address being posted to: fulfils ``OpenSink``."""
 
     def __init__(self, sink: HttpSink, url: str) -> None:
+        mask_values(sink.headers, sink.hidden)
         self._sink, self._url = sink, url
         # The orderer tries again: it knows what may be sent before.
         self._caller = Caller(

@@ -23,14 +23,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from lakewright.connectors.http_calls import Caller, HttpFailure
+from lakewright.connectors.http_calls import Caller, HttpFailure, mask_values, revealed_headers, secret_headers
 from lakewright.connectors.rest_errors import as_text, unanswered
 from lakewright.connectors.rest_pages import NumberedPages, Pages, read_pages
 from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import Arrival, JsonValue, Window
 from lakewright.model.loads import CursorCut
 from lakewright.model.protocols import Found, SourceContext
-from lakewright.model.secrets import Secret, is_reference
 from lakewright.model.sql import quoted, text_literal
 from lakewright.model.times import parse_time
 
@@ -139,7 +138,8 @@ class RestApi:
                 f"{ctx.dataset}: RestApi needs a schema.", hint="Declare it: schema='visit_id STRING, ...'."
             )
         refuse_system_columns(ctx.dataset, schema)
-        fetch = _fetcher(self.url, self._asked(arrival.window), self.items, self.pages, self._settings(ctx))
+        asked, secret = self._asked(arrival.window), secret_headers(self.headers)
+        fetch = _fetcher(self.url, asked, self.items, self.pages, self._settings(ctx), secret)
         sent = spark.range(0, 1, 1, 1).mapInArrow(fetch, "page string, text string")
         place = (FILE_COLUMN, VERSION_COLUMN, HASH_COLUMN)
         texts = sent.select(
@@ -163,12 +163,8 @@ class RestApi:
         return asked
 
     def _settings(self, ctx: SourceContext) -> dict[str, Any]:
-        headers = {
-            name: Secret(value, ctx.project).reveal() if is_reference(value) else value
-            for name, value in self.headers.items()
-        }
         return {
-            "headers": headers,
+            "headers": revealed_headers(self.headers, ctx.project),
             "tries": self.tries,
             "timeout_seconds": self.timeout_seconds,
             "per_second": self.per_second,
@@ -225,13 +221,14 @@ def _beyond(window: Window, schema: StructType) -> str | None:
 
 
 def _fetcher(
-    url: str, asked: Mapping[str, str], items: str, pages: Pages, settings: Mapping[str, Any]
+    url: str, asked: Mapping[str, str], items: str, pages: Pages, settings: Mapping[str, Any], secret: Sequence[str]
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What the worker does: one page at a time, as a batch of texts."""
 
     def fetch(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
+        mask_values(settings["headers"], secret)
         for batch in batches:
             if not batch.num_rows:
                 continue
