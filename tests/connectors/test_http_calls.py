@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from lakewright.connectors.http_calls import Caller, HttpFailure
 from lakewright.connectors.http_ordered import HttpSink
+from lakewright.connectors.lookup_api import LookupApi
 from lakewright.connectors.rest import _fetcher
 from lakewright.connectors.rest_pages import NumberedPages
 from lakewright.errors import TargetError
+from lakewright.masking import mask
 from lakewright.patterns.data_value.ordered_sinks import Outgoing
 
 NOBODY = "http://127.0.0.1:1/visits"
@@ -41,3 +44,11 @@ def test_a_header_that_http_cannot_send_is_told_by_its_name_and_not_tried_again(
     with pytest.raises(TargetError, match="Correct the address, the headers") as refused:
         sink.open().send([Outgoing("k", 1, "id", b"{}", "")])
     assert "Ht32" not in str(refused.value)
+
+
+def test_a_lookup_has_its_secrets_from_a_folder_as_the_other_apis_have(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "geo").write_text("Lk41-token\n")
+    api = LookupApi(NOBODY, headers={"Authorization": "secret://file/keys/geo"}, folder=tmp_path)
+    assert api.caller().headers == {"Authorization": "Lk41-token"}
+    assert mask("Lk41-token") == "***"

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlencode, urlsplit
 
-from lakewright.connectors.http_calls import Answer, Caller, HttpFailure
+from lakewright.connectors.http_calls import Answer, Caller, HttpFailure, revealed_headers
 from lakewright.errors import ConfigurationError
-from lakewright.model.secrets import Secret, is_reference
+from lakewright.model.secrets import secrets_folder
 
 __all__ = ["LookedUp", "LookupApi", "look_up"]
 
@@ -45,6 +46,9 @@ class LookupApi:
     give_up_after: int = 3
     timeout_seconds: float = 30.0
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    folder: Path | None = field(default_factory=secrets_folder, repr=False, compare=False)
+    """Where the relative paths of secrets begin: the folder of the project in whose file the API is named; else where
+    the process runs."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -62,9 +66,7 @@ class LookupApi:
 
     def caller(self) -> Caller:
         """Who asks; secrets are looked up now."""
-        headers = {
-            name: Secret(value).reveal() if is_reference(value) else value for name, value in self.headers.items()
-        }
+        headers = revealed_headers(self.headers, self.folder)
         return Caller(headers, tries=self.tries, timeout_seconds=self.timeout_seconds, per_second=self.per_second)
 
 

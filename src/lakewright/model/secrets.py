@@ -10,18 +10,37 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakewright.errors import ConfigurationError, did_you_mean
 from lakewright.masking import mask, remember
 
-__all__ = ["PREFIX", "Secret", "is_reference", "mask"]
+__all__ = ["PREFIX", "Secret", "is_reference", "mask", "secrets_folder", "secrets_in"]
 
 PREFIX = "secret://"
 _KINDS = ("env", "file")
 _FORMS = "Write secret://env/VARIABLE, or secret://file/PATH (a second slash before an absolute path)."
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_folder: ContextVar[Path | None] = ContextVar("secrets_folder", default=None)
+
+
+@contextmanager
+def secrets_in(folder: Path) -> Iterator[None]:
+    """References that are made within, as in the files of a project, have paths that begin at this folder."""
+    before = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(before)
+
+
+def secrets_folder() -> Path | None:
+    """The folder of the project whose files are being read; None else."""
+    return _folder.get()
 
 
 def is_reference(text: str) -> bool:
@@ -42,8 +61,9 @@ class Secret:
     """
 
     reference: str
-    folder: Path | None = field(default=None, compare=False)
-    """Where a relative path of a file begins: the project's folder; else where the process runs."""
+    folder: Path | None = field(default_factory=secrets_folder, compare=False)
+    """Where a relative path of a file begins: the folder of the project whose file is read when the reference is made;
+    else where the process runs."""
 
     def __post_init__(self) -> None:
         if not is_reference(self.reference):

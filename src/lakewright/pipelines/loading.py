@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from lakewright.errors import ConfigurationError, DefinitionError, LakewrightError
+from lakewright.model.secrets import secrets_in
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.linking import check_links
 from lakewright.pipelines.pooling import check_pools, check_shared_state
@@ -79,7 +80,8 @@ def _load(file: Path, folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with secrets_in(folder):
+            spec.loader.exec_module(module)
     except DefinitionError:
         del sys.modules[name]
         raise
