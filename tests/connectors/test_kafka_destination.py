@@ -175,6 +175,18 @@ def test_a_zombie_that_wakes_in_the_middle_of_its_sending_changes_nothing(sender
     assert [key for key, _, _ in to.seen()] == (["good"] if successor == "has committed" else [])
 
 
+def test_projects_with_ledgers_of_their_own_send_the_same_slice_at_the_same_time(sender):
+    prod, dev = sender(), sender()
+
+    def meanwhile() -> bool:
+        if dev.log.latest() is None:
+            dev.send(7, ("dev", 1))
+        return True
+
+    assert prod.send(1, ("prod", 1), still_mine=meanwhile).version == 1
+    assert (prod.seen(), dev.seen()) == (values(1, ("prod", 1)), values(7, ("dev", 1)))
+
+
 def test_an_attempt_that_is_overtaken_before_it_has_read_the_ledger_sends_nothing(sender, monkeypatch):
     """The name is taken over first: whoever reads the ledger before that does not know of what comes in between."""
     to = sender()

@@ -17,7 +17,8 @@ Consequences:
     - A slice must be sent within ``transaction_timeout`` (the broker's ``transaction.max.timeout.ms`` allows 15 minutes
       by default). A writer that is killed holds back readers of committed messages until its slice is made again, or
       for that long.
-    - Two projects that share a broker and a dataset's name need ledgers of their own (``ledger``).
+    - Two projects that share a broker and a dataset's name need ledgers of their own (``ledger``), which keep their
+      records apart as well as their producers (``transactional.id``).
 """
 
 from __future__ import annotations

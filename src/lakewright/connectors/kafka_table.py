@@ -3,11 +3,13 @@
 Guarantee:
     An attempt whose number is not higher than the one recorded for its slice sends nothing. The order makes it so: the
     producer's name is taken over first, which ends the transaction of any other attempt at the slice and shuts it out;
-    only then is the ledger read.
+    only then is the ledger read. A producer's name holds for all brokers of a cluster: the ledger is part of it, so that
+    projects with ledgers of their own do not shut each other out.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from lakewright.patterns.data_value.bin_pack_orderer import BinPackOrderer
     from lakewright.patterns.data_value.fifo_orderer import FifoOrderer
 
-__all__ = ["MessageTable"]
+__all__ = ["MessageTable", "producer_name"]
 
 _NOTHING = "Nothing was published."
 _PLACE = "_lw_sequence"
@@ -137,8 +139,8 @@ class MessageTable:
             self._refuse_lost_lease()
             ledger.create()
             producer = Transactions(
-                self._client, app_id, timeout=parse_duration(self._timeout), largest=largest,
-                answer_timeout=self._answer_timeout,
+                self._client, producer_name(ledger.topic, app_id), timeout=parse_duration(self._timeout),
+                largest=largest, answer_timeout=self._answer_timeout,
             )  # fmt: skip
             own = [entry for entry in ledger.refresh_all() if entry.app_id == app_id]
             if any(entry.number >= self.identity.number for entry in own):
@@ -214,6 +216,15 @@ class MessageTable:
             f"{self.identity.dataset}: the topic '{self._topic}' {why}.",
             hint="To read it, declare a KafkaTopic as a source.",
         )
+
+
+def producer_name(ledger: str, app_id: str) -> str:
+    """The ``transactional.id`` of an attempt: whoever else is to take its place reads the same ledger.
+
+    >>> producer_name("dev.ledger", "lw:alerts:2026-01-05:main")
+    'lw:52b32736f77a:alerts:2026-01-05:main'
+    """
+    return f"lw:{hashlib.sha256(ledger.encode()).hexdigest()[:12]}:{app_id.removeprefix('lw:')}"
 
 
 def _still_there(earlier: Entry, state: TopicState) -> dict[int, tuple[int, int]]:
