@@ -3,7 +3,7 @@
 Guarantee:
     An attempt whose number is not higher than the one recorded for its slice sends nothing. The order makes it so: the
     producer's name is taken over first, which ends the transaction of any other attempt at the slice and shuts it out;
-    only then is the ledger read. A producer's name holds for all brokers of a cluster: the ledger is part of it, so that
+    only then is the ledger read. A producer's name is known to the whole cluster: the ledger is part of it, so that
     projects with ledgers of their own do not shut each other out.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from lakewright.model.identity import Identity
 from lakewright.model.loads import LoadLimits
 from lakewright.model.secrets import Secret
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
+from lakewright.patterns.idempotency.file_swap import overwrite_files
 from lakewright.patterns.idempotency.merger import Merger
 from lakewright.patterns.idempotency.proxy import (
     copy_hidden_table,
@@ -230,9 +232,13 @@ def test_files_are_shown_by_a_manifest_and_delta_keeps_its_versions(spark, datab
         publish_load(path, second)
     arm({})
     assert (read_manifest(path).load, read()) == (first, lines(ONE))
-    stray = tmp_path / "devices" / "loads" / second / "stray.parquet"
+    place = tmp_path / "devices" / "loads" / second
+    kept = sorted(place.glob("*.parquet"))
+    place.chmod(0o755)
+    (place / "early.parquet").write_bytes(b"not written by the load")
     manifest = publish_load(path, second)
-    kept = sorted((tmp_path / "devices" / "loads" / second).glob("*.parquet"))
+    stray = place / "stray.parquet"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o555, "whoever left it open, it is closed now"
     assert [str(tmp_path / "devices" / one.path) for one in manifest.files] == [str(file) for file in kept]
     assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o444}
     stray.parent.chmod(0o755)
@@ -251,6 +257,14 @@ def test_files_are_shown_by_a_manifest_and_delta_keeps_its_versions(spark, datab
         read()
     assert publish_load(path, first).number == 3, "going back is a manifest too"
     assert read() == lines(ONE)
+    with pytest.raises(TargetError, match=f"{kept[0].name} is missing; manifest 2 lists it. Readers see what they saw"):
+        publish_load(path, second)
+    kept[0].write_bytes(content[:-1] + b"x")
+    with pytest.raises(TargetError, match=f"{kept[0].name} has another content .*; manifest 2 lists it"):
+        publish_load(path, second)
+    kept[0].write_bytes(content)
+    assert (publish_load(path, second).files, read(verify="checksums")) == (manifest.files, lines(TWO))
+    assert publish_load(path, first).number == 5
     with pytest.raises(ConfigurationError, match="log is the manifest"):
         read_manifest("s3://bucket/devices")
     with pytest.raises(ConfigurationError, match="verify is"):
@@ -275,6 +289,75 @@ def test_files_are_shown_by_a_manifest_and_delta_keeps_its_versions(spark, datab
     number = load_hidden_table(frames[0], database.as_loader, view="devices", keeper=database.keeper)
     point_view_at(database.as_loader, view="devices", version=number)
     assert (shown(database), database.tables()) == (lines(ONE), ["devices_1"])
+
+
+class Frame:
+    """A frame whose job leaves these files in the driver's folder."""
+
+    def __init__(self, *files: str) -> None:
+        self.files = files
+        self.write = self
+
+    def take(self, count: int) -> list[int]:
+        return [1] * count
+
+    def format(self, name: str) -> Frame:
+        return self
+
+    def options(self, **options: str) -> Frame:
+        return self
+
+    def save(self, path: str) -> None:
+        Path(path).mkdir()
+        for name in ("_SUCCESS", *self.files):
+            (Path(path) / name).write_text(name)
+
+
+def test_a_load_is_shown_as_it_was_written_or_not_at_all(tmp_path):
+    path = str(tmp_path / "exports")
+    shown = write_load(Frame("a.json", "b.json"), path, file_format="json")
+    assert [(one.path, one.bytes) for one in publish_load(path, shown).files] == [
+        (f"loads/{shown}/{name}", len(name)) for name in ("a.json", "b.json")
+    ]
+    for spoil, why in (
+        (Path.unlink, "is missing"),
+        (lambda file: file.write_text("b"), "has 1 bytes instead of 6"),
+        (lambda file: (file.parent / "_format.json").unlink(), "_format.json is missing or cannot be read"),
+    ):
+        load = tmp_path / "exports" / "loads" / write_load(Frame("a.json", "b.json"), path, file_format="json")
+        for place in (load, load / "b.json", load / "_format.json"):
+            place.chmod(0o755)
+        spoil(load / "b.json")
+        with pytest.raises(TargetError, match=f"{why}.*Readers see what they saw"):
+            publish_load(path, load.name)
+        assert read_manifest(path).load == shown
+
+
+def test_what_workers_have_written_to_disks_of_their_own_is_no_load(tmp_path):
+    before = write_load(Frame("a.json"), str(tmp_path / "exports"))
+    publish_load(str(tmp_path / "exports"), before)
+    overwrite_files(Frame("a.json"), str(tmp_path / "visits"))
+    for write, path in ((write_load, "exports"), (overwrite_files, "visits")):
+        with pytest.raises(TargetError, match="none of its files lies in the folder on this machine"):
+            write(Frame(), str(tmp_path / path))
+        write(Frame(), str(tmp_path / "empty" / path), empty="allow")
+    assert [file.name for file in (tmp_path / "exports" / "loads").iterdir()] == [before]
+    assert (tmp_path / "visits" / "a.json").exists()
+
+
+def test_a_manifest_outlasts_a_loss_of_power_and_one_that_was_cut_short_is_named_and_followed(tmp_path, monkeypatch):
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode)))
+    path = str(tmp_path / "exports")
+    load = write_load(Frame("a.json"), path)
+    publish_load(path, load)
+    assert synced == [False, True], "the draft, and then the folder with its name"
+    cut = tmp_path / "exports" / "manifests" / "00000002.json"
+    cut.write_text(f'{{"number": 2, "load": "{load}", ')
+    with pytest.raises(TargetError, match=r"00000002\.json cannot be read: it was cut short"):
+        read_manifest(path)
+    assert (read_manifest(path, number=1).load, publish_load(path, load).number) == (load, 3)
+    assert read_manifest(path).number == 3
 
 
 PIPELINE = """
@@ -386,6 +469,13 @@ def test_a_pipeline_publishes_write_once_files_behind_a_manifest_and_goes_back_w
     known = shop.store.receipts.live_slices("published").keys()
     shop.rebuild_store()
     assert shop.store.receipts.live_slices("published").keys() == known
+    manifest = read_manifest(str(folder))
+    earlier = next((folder / "loads" / read_manifest(str(folder), number=manifest.number - 1).load).glob("*.parquet"))
+    earlier.parent.chmod(0o755)
+    earlier.unlink()
+    with pytest.raises(TargetError, match=f"{earlier.name} is missing; manifest .* Readers see what they saw"):
+        shop.rollback("published")
+    assert read_manifest(str(folder)) == manifest
     with pytest.raises(ConfigurationError, match="a version behind a manifest is whole"):
         opened.replace(None, where="_lw_event = '2026-01-01'")
     with pytest.raises(ConfigurationError, match="written once"):

@@ -6,7 +6,8 @@ Guarantee:
     A reader that opens the path sees the whole old or the whole new dataset at any moment, also when a task
     fails or the process is killed half-way: the rows are written aside, and then one rename exchanges a link.
 Consequences:
-    - The path is a symbolic link, so it needs a file system that has them; on an object store use Delta.
+    - The path is a symbolic link, so it needs a file system that has them; on an object store use Delta. On a cluster
+      the driver and all workers must see it under this path; where none of the files comes to be there, it is refused.
     - A reader that may outlive a swap opens ``current_files(path)``, the folder behind the link: the dataset
       that was replaced last stays on disk for it. The one before it, and what a killed writer left, is
       removed by the next swap.
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, TargetError
-from lakewright.patterns.idempotency.refusals import refuse_empty
+from lakewright.patterns.idempotency.refusals import refuse_empty, refuse_no_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,6 +60,9 @@ def overwrite_files(
         new = versions / uuid.uuid4().hex
         try:
             df.write.format(file_format).options(**dict(options or {})).save(str(new))
+            if empty == "fail":
+                files = [file.name for file in new.rglob("[!_.]*") if file.is_file()]
+                refuse_no_files(files, what=f"Data Overwrite ({path})")
             _exchange(place, new)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)

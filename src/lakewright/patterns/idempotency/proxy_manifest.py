@@ -3,9 +3,12 @@
 Guarantee:
     A load's folder appears whole, by a rename, and is made read-only; a manifest appears whole too, under a number that
     nobody had before. A reader goes by the newest manifest and gets the files that it lists, each of the size that was
-    noted, or an error that names the file; what else lies in the folder is not read.
+    noted, or an error that names the file; what else lies in the folder is not read. A manifest lists what was written,
+    not what lies there: a load of which a file is missing or changed since is not shown, nor shown again.
 Consequences:
     - It needs a file system with rename and hard links. On an object store use Delta, whose log is a manifest.
+    - On a cluster the folder must be one that the driver and all workers see under this path. A load of which nothing
+      reached the driver's folder is refused; that a part is missing cannot be told.
     - Read-only files keep honest programs out, not the owner: where the law asks for more, lock them in the store
       (S3 Object Lock and the like).
 """
@@ -18,13 +21,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.failpoints import failpoint
-from lakewright.patterns.idempotency.refusals import refuse_empty
+from lakewright.patterns.idempotency.refusals import refuse_empty, refuse_no_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +46,7 @@ __all__ = [
 
 _LOADS, _MANIFESTS, _FORMAT = "loads", "manifests", "_format.json"
 _CHUNK = 1 << 20
+_NOT_SHOWN = "Readers see what they saw."
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +97,16 @@ def write_load(
     chosen = dict(options or {})
     try:
         df.write.format(file_format).options(**chosen).save(str(new))
-        sizes = {file.relative_to(new).as_posix(): file.stat().st_size for file in _data_files(new)}
+        sizes = _sizes(new)
+        if empty == "fail":
+            refuse_no_files(sizes, what=f"Proxy ({path})")
         told = {"format": file_format, "options": chosen, "from": made_from, "files": sizes}
         (new / _FORMAT).write_text(json.dumps(told), encoding="utf-8")
         for file in _walk(new):
             file.chmod(0o444)
         failpoint("staged")
         os.rename(new, place)
-        for folder in [place, *(found for found in place.rglob("*") if found.is_dir())]:
-            folder.chmod(0o555)
+        _close(place)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -112,9 +118,8 @@ def whole_loads(path: str, *, made_from: str, file_format: str, options: Mapping
     found = []
     for note in (_home(path) / _LOADS).glob(f"*/{_FORMAT}"):
         told = _note(note)
-        there = {file.relative_to(note.parent).as_posix(): file.stat().st_size for file in _data_files(note.parent)}
         same = (told.get("from"), told.get("format"), told.get("options")) == (made_from, file_format, dict(options))
-        if same and told["files"] == there:
+        if same and told["files"] == _sizes(note.parent):
             found.append((note.stat().st_mtime_ns, note.parent.name))
     return [name for _, name in sorted(found)]
 
@@ -126,9 +131,26 @@ def _note(file: Path) -> dict[str, Any]:
         return {}
 
 
+def _told(path: str, place: Path) -> dict[str, Any]:
+    """What the note of a load says that it is."""
+    if not place.is_dir():
+        raise TargetError(
+            f"Proxy: {path} has no load {place.name}. Readers see what they saw.",
+            hint="Publish what write_load returned.",
+        )
+    told = _note(place / _FORMAT) if (place / _FORMAT).is_file() else {}
+    if "files" not in told:
+        raise TargetError(
+            f"Proxy: the note {place / _FORMAT} is missing or cannot be read, so nobody can tell whether the load is "
+            "whole. Readers see what they saw.",
+            hint="Write it once more: write_load makes another one.",
+        )
+    return told
+
+
 def load_size(path: str, load: str) -> int:
     """The bytes of a load's data files."""
-    return sum(file.stat().st_size for file in _data_files(_home(path) / _LOADS / load))
+    return sum(_told(path, _home(path) / _LOADS / load)["files"].values())
 
 
 def load_rows(path: str, load: str) -> int | None:
@@ -136,32 +158,50 @@ def load_rows(path: str, load: str) -> int | None:
     import pyarrow.parquet
 
     place = _home(path) / _LOADS / load
-    if json.loads((place / _FORMAT).read_text(encoding="utf-8"))["format"] != "parquet":
+    told = _told(path, place)
+    if told["format"] != "parquet":
         return None
-    return sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in _data_files(place))
+    return sum(int(pyarrow.parquet.read_metadata(place / file).num_rows) for file in told["files"])
 
 
 def publish_load(path: str, load: str) -> Manifest:
     """Make the manifest that lets readers see a load; no data is written, and a repeat changes nothing.
 
-    A load that was published before is listed once more, under a new number: that is how to go back.
+    A load that was published before is listed once more, under a new number: that is how to go back. Its files are then
+    compared with what was listed before, and otherwise with what was written.
     """
     home = _home(path)
     place = home / _LOADS / load
-    if not place.is_dir():
-        raise TargetError(
-            f"Proxy: {path} has no load {load}. Readers see what they saw.", hint="Publish what write_load returned."
-        )
-    newest = _newest(home)
-    if newest is not None and (known := read_manifest(path)).load == load:
-        return known
-    told = json.loads((place / _FORMAT).read_text(encoding="utf-8"))
-    files = tuple(
-        Listed(file.relative_to(home).as_posix(), file.stat().st_size, _checksum(file)) for file in _data_files(place)
-    )
+    told = _told(path, place)
+    newest, earlier = _newest(home), _last_listing(path, load)
+    if earlier is not None:
+        if earlier.number == newest:
+            return earlier
+        files = earlier.files
+        for listed in files:
+            _refuse_changed(home / listed.path, listed, f"manifest {earlier.number}", effect=_NOT_SHOWN, checksums=True)
+    else:
+        files = tuple(_listed(home, place / name, size) for name, size in sorted(told["files"].items()))
+    _close(place)  # whoever wrote it may have died before
     made = Manifest((newest or 0) + 1, load, told["format"], told["options"], files)
     _create(home, made)
     return made
+
+
+def _listed(home: Path, file: Path, size: int) -> Listed:
+    """A file that was never listed before, if it still is what was written."""
+    written = Listed(file.relative_to(home).as_posix(), size, "")
+    _refuse_changed(file, written, f"the note {_FORMAT} of its load", effect=_NOT_SHOWN, checksums=False)
+    return replace(written, sha256=_checksum(file))
+
+
+def _last_listing(path: str, load: str) -> Manifest | None:
+    """The newest manifest that lists a load; one that was cut short lists none."""
+    for file in sorted(_manifest_files(_home(path)), reverse=True):
+        if load.encode() in file.read_bytes():
+            with suppress(TargetError):
+                return read_manifest(path, number=int(file.stem))
+    return None
 
 
 def read_manifest(path: str, *, number: int | None = None) -> Manifest:
@@ -174,6 +214,12 @@ def read_manifest(path: str, *, number: int | None = None) -> Manifest:
     except FileNotFoundError:
         which = "no load was published yet" if chosen is None else f"there is no manifest {chosen}"
         raise TargetError(f"Proxy: {path}: {which}.", hint="publish_load(path, load) makes one.") from None
+    except ValueError as error:  # of an earlier release, and a machine that lost its power
+        raise TargetError(
+            f"Proxy: the manifest {file} cannot be read: it was cut short. Nothing was read.",
+            hint="Publish the load again, which makes the next one, or read an earlier one: "
+            "read_latest_load(..., number=...).",
+        ) from error
     files = tuple(Listed(one["path"], one["bytes"], one["sha256"]) for one in told["files"])
     return Manifest(told["number"], told["load"], told["format"], told["options"], files)
 
@@ -195,7 +241,10 @@ def read_latest_load(
         raise ConfigurationError(f"Proxy: verify is 'sizes' or 'checksums', not {verify!r}.")
     manifest, home = read_manifest(path, number=number), _home(path)
     for listed in manifest.files:
-        _refuse_changed(home / listed.path, listed, manifest, checksums=verify == "checksums")
+        _refuse_changed(
+            home / listed.path, listed, f"manifest {manifest.number}", effect="Nothing was read.",
+            checksums=verify == "checksums",
+        )  # fmt: skip
     reader = spark.read.format(manifest.file_format).options(**dict(manifest.options))
     # Partition folders are columns only where Spark knows at which folder they begin.
     reader = reader.option("basePath", str(home / _LOADS / manifest.load))
@@ -204,7 +253,8 @@ def read_latest_load(
     return reader.load([str(home / listed.path) for listed in manifest.files])
 
 
-def _refuse_changed(file: Path, listed: Listed, manifest: Manifest, *, checksums: bool) -> None:
+def _refuse_changed(file: Path, listed: Listed, by: str, *, effect: str, checksums: bool) -> None:
+    """Refuse a file that is no longer what it was when it was listed, ``by`` a manifest or a note."""
     wrong = None
     if not file.is_file():
         wrong = "is missing"
@@ -214,8 +264,9 @@ def _refuse_changed(file: Path, listed: Listed, manifest: Manifest, *, checksums
         wrong = "has another content than it had (SHA-256)"
     if wrong is not None:
         raise TargetError(
-            f"Proxy: the file {listed.path} {wrong}; manifest {manifest.number} lists it. Nothing was read.",
-            hint="Bring the file back, or read an earlier manifest: read_latest_load(..., number=...).",
+            f"Proxy: the file {listed.path} {wrong}; {by} lists it. {effect}",
+            hint="Bring the file back, or go by another load: read_latest_load(..., number=...) reads one, "
+            "publish_load(path, load) shows one.",
         )
 
 
@@ -227,10 +278,14 @@ def _create(home: Path, made: Manifest) -> None:
     told = {"number": made.number, "load": made.load, "format": made.file_format, "options": dict(made.options)}
     draft = folder / f".{uuid.uuid4().hex}"
     try:
-        draft.write_text(json.dumps({**told, "files": files}, indent=1), encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump({**told, "files": files}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())  # an empty manifest would be the newest one, if the power goes
         draft.chmod(0o444)
         failpoint("manifest")
         os.link(draft, folder / f"{made.number:08d}.json")
+        _sync(folder)
     except FileExistsError:
         raise TargetError(
             f"Proxy: another process has published manifest {made.number} of {home} meanwhile. Its load counts.",
@@ -240,13 +295,36 @@ def _create(home: Path, made: Manifest) -> None:
         draft.unlink(missing_ok=True)
 
 
+def _sync(folder: Path) -> None:
+    """Let what was made in a folder outlast a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _newest(home: Path) -> int | None:
-    found = [int(file.stem) for file in (home / _MANIFESTS).glob("*.json") if file.stem.isdigit()]
-    return max(found, default=None)
+    return max((int(file.stem) for file in _manifest_files(home)), default=None)
+
+
+def _manifest_files(home: Path) -> list[Path]:
+    return [file for file in (home / _MANIFESTS).glob("*.json") if file.stem.isdigit()]
 
 
 def _walk(folder: Path) -> Iterator[Path]:
     return (file for file in folder.rglob("*") if file.is_file())
+
+
+def _close(place: Path) -> None:
+    """Make the folders of a load read-only."""
+    for folder in [place, *(found for found in place.rglob("*") if found.is_dir())]:
+        if folder.stat().st_mode & 0o222:
+            folder.chmod(0o555)
+
+
+def _sizes(place: Path) -> dict[str, int]:
+    return {file.relative_to(place).as_posix(): file.stat().st_size for file in _data_files(place)}
 
 
 def _data_files(place: Path) -> list[Path]:

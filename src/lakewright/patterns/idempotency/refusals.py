@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from lakewright.errors import InputError
+from lakewright.errors import InputError, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SAMPLES", "null_keys", "refuse_ambiguous_keys", "refuse_empty", "refuse_null_keys", "same_keys"]
+__all__ = [
+    "SAMPLES",
+    "null_keys",
+    "refuse_ambiguous_keys",
+    "refuse_empty",
+    "refuse_no_files",
+    "refuse_null_keys",
+    "same_keys",
+]
 
 SAMPLES = 5
 """How many keys an error shows."""
@@ -22,6 +30,17 @@ def refuse_empty(df: DataFrame, *, what: str) -> None:
         raise InputError(
             f"{what}: the input is empty and would replace good data by nothing. The data was kept.",
             hint='If an empty slice is right, say empty="allow".',
+        )
+
+
+def refuse_no_files(files: Collection[str], *, what: str) -> None:
+    """Refuse what a job with rows wrote where none of its files is to be found."""
+    if not files:
+        raise TargetError(
+            f"{what}: the job has written its rows, and none of its files lies in the folder on this machine: its "
+            "workers have folders of their own. The data was kept.",
+            hint="Name a folder that the driver and all workers share under the same path, or write a Delta table to "
+            "an object store.",
         )
 
 
