@@ -3,16 +3,20 @@
 Guarantee:
     The position is kept by the broker, for the group. Confirmed *after* the work, a crash in between has records
     handled again, and none is lost; confirmed *before*, they are lost, and none is handled twice. Where the broker no
-    longer has the records at the position, it is an error, never a silent start elsewhere.
+    longer has the records at the position, it is an error, never a silent start elsewhere. Several members of a group
+    share the partitions: each call ends at the end of its own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from lakewright.connectors.kafka_client import KafkaClient
-from lakewright.errors import ConfigurationError, InputError
+from lakewright.connectors.kafka_errors import timed_out
+from lakewright.errors import ConfigurationError, InputError, TargetError
+from lakewright.model.times import parse_duration
 
 __all__ = ["Commit", "Start", "consume_topic"]
 
@@ -30,18 +34,21 @@ def consume_topic(
     commit: Commit = "after",
     start: Start = "earliest",
     every: int = 1,
+    answer_timeout: str = "2 minutes",
     options: Mapping[str, str] | None = None,
 ) -> int:
     """Call ``handle`` with each message up to the end of the topic; gives how many there were.
 
     ``start`` counts only where the group has no position yet. ``every`` is the number of messages between two
-    confirmations: a larger one is faster, and more is repeated, or lost, after a crash.
+    confirmations: a larger one is faster, and more is repeated, or lost, after a crash. It gives up where nothing is
+    heard for ``answer_timeout``; keep it above ``session.timeout.ms``, for which a group waits for a member that died.
     """
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError
 
     _check(commit, start, every)
+    patience = parse_duration(answer_timeout).total_seconds()
     client = KafkaClient(f"the group {group}", servers, dict(options or {}))
-    partitions = len(client.state(topic, "read_committed").high)  # tells a broker or topic that is not there
+    client.state(topic, "read_committed")  # tells a broker or topic that is not there
     settings = {
         **client.driver_options(),
         "group.id": group,
@@ -51,30 +58,44 @@ def consume_topic(
         "isolation.level": "read_committed",
     }
     consumer = Consumer(settings)
-    ended: set[int] = set()
+    batch: list[Any] = []
+    left: set[int] | None = None
+    """The partitions whose end was not seen yet; None while the group has given us none."""
 
     def begin(who: Any, places: list[Any]) -> None:
-        for place, known in zip(places, who.committed(places, timeout=10), strict=True):
+        nonlocal left
+        confirmed = who.committed(places, timeout=10) if places else []
+        for place, known in zip(places, confirmed, strict=True):
             first = OFFSET_BEGINNING if start == "earliest" else OFFSET_END
             place.offset = first if known.offset == OFFSET_INVALID else known.offset
         who.assign(places)
+        left = {place.partition for place in places}
+
+    def hand_over(who: Any, places: list[Any]) -> None:
+        nonlocal left
+        left = None
+        batch.clear()  # not confirmed: whoever has the partition next reads them again
 
     handled = 0
-    batch: list[Any] = []
-    consumer.subscribe([topic], on_assign=begin)
+    consumer.subscribe([topic], on_assign=begin, on_revoke=hand_over)
     try:
-        while len(ended) < partitions:
+        until = time.monotonic() + patience
+        while left is None or left:
             message: Any = consumer.poll(_POLL_SECONDS)
             if message is None:
+                if time.monotonic() > until:
+                    raise _silent(topic, group, patience, handled)
                 continue
+            until = time.monotonic() + patience
             if message.error() is not None:
                 if message.error().code() != KafkaError._PARTITION_EOF:
                     raise _told(message.error(), topic, group)
-                ended.add(message.partition())
+                (left or set()).discard(message.partition())
                 continue
             batch.append(message)
             if len(batch) >= every:
                 handled += _settle(consumer, batch, handle, commit)
+                until = time.monotonic() + patience
         return handled + _settle(consumer, batch, handle, commit)
     finally:
         consumer.close()
@@ -111,6 +132,16 @@ def _told(error: Any, topic: str, group: str) -> Exception:
             hint="If the loss is accepted, choose another group and a start.",
         )
     return InputError(f"The group {group} cannot read {topic}: {error.str()}.")
+
+
+def _silent(topic: str, group: str, seconds: float, handled: int) -> TargetError:
+    error = TargetError(
+        f"The group {group} has heard nothing of {topic} for {seconds:g} s. {handled:,} messages were handled before.",
+        hint="Is the broker running? Perhaps another member of the group keeps it waiting: one that died is let go of "
+        "after its session.timeout.ms, one that is busy after its max.poll.interval.ms.",
+    )
+    error.__cause__ = timed_out("no message came")
+    return error
 
 
 def _check(commit: str, start: str, every: int) -> None:
