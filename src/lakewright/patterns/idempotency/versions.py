@@ -47,8 +47,13 @@ def remove_unused_files(spark: SparkSession, path: str, *, keep: str = "7 days")
     until then, and afterwards the older versions can no longer be read.
     """
     hours = parse_duration(keep).total_seconds() / 3600
+    settings = {
+        "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+        # Whoever switched it off in the session that was given, for a table without readers, did not mean this one.
+        "spark.databricks.delta.retentionDurationCheck.enabled": "true",
+    }
     try:
-        with own_session(spark, {"spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false"}) as own:
+        with own_session(spark, settings) as own:
             own.sql(f"VACUUM delta.`{path}` RETAIN {hours:g} HOURS")
     except Exception as error:
         if "retention" not in str(error).lower():
