@@ -7,11 +7,11 @@ replaces the same container. A name made of the clock would leave one more at ea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.times import Grid, cell_of, parse_time
+from lakewright.model.times import Grid, cell_interval, cell_of, parse_time
 from lakewright.patterns.idempotency.file_swap import overwrite_files
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["container_name", "write_container"]
 
 _GRIDS = ("hour", "day", "month")
-_FINER = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 def container_name(execution_time: str | date | datetime, *, grid: Grid = "day", prefix: str = "execution=") -> str:
@@ -32,13 +31,14 @@ def container_name(execution_time: str | date | datetime, *, grid: Grid = "day",
     if grid not in _GRIDS:
         raise ConfigurationError(f"Keyed Idempotency: grid is one of {', '.join(_GRIDS)}, not {grid!r}.")
     at = parse_time(execution_time)
-    if grid in _FINER and (at - at.replace(hour=0, minute=0, second=0, microsecond=0)) % _FINER[grid]:
+    cell = cell_of(at, grid)
+    if at != cell_interval(cell).start:
         raise ConfigurationError(
             f"Keyed Idempotency: {at.isoformat()} is no beginning of a{'n' * (grid == 'hour')} {grid}: two executions "
             "would share a container. That is the clock's time, or the grid is too coarse.",
             hint="Give the execution's own time, or a finer grid.",
         )
-    return f"{prefix}{cell_of(at, grid)}"
+    return f"{prefix}{cell}"
 
 
 def write_container(
