@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,12 +163,18 @@ def test_a_container_is_named_by_the_execution_and_replaced_by_its_repeat(spark:
     assert [one.name for one in folder.iterdir() if not one.name.startswith(".")] == ["execution=2024-11-20"]
     assert [row[0] for row in spark.read.parquet(path).collect()] == ["v3"]
     assert container_name(datetime(2024, 11, 20, 7), grid="hour", prefix="") == "2024-11-20T07"
+    assert container_name("2024-11-01", grid="month") == "execution=2024-11"
+    for shared in ({}, {"grid": "hour"}, {"grid": "month"}):
+        with pytest.raises(ConfigurationError, match="two executions would share"):
+            container_name("2024-11-01T07:31", **shared)
     with pytest.raises(ConfigurationError, match="two executions would share"):
-        container_name("2024-11-20T07:31")
+        container_name("2024-11-20", grid="month")
     with pytest.raises(ConfigurationError, match="grid"):
         container_name("2024-11-20", grid="week")  # type: ignore[arg-type]
 
 
+SMALL = {"decimal(18,8)": ["0E-8", "0.00000010", "-0.00000100", "1234567890.00000000"],
+         "decimal(38,18)": ["0E-18", "1E-18", "0.000001000000000000"]}  # fmt: skip
 VALUES = ['a"\\\x01\x1f\t/é\u2028\x7f😀', 5, True, date(2026, 1, 2), Decimal("1.50"), b"x\x00",
           datetime(2026, 1, 1, 10, 0, 0, 123456, tzinfo=UTC)]  # fmt: skip
 
@@ -193,6 +200,11 @@ def test_the_key_is_the_same_in_every_process_time_zone_and_width_of_number(spar
     frame = frame.union(frame.withColumn("n", F.col("n").cast("bigint"))).repartition(2)
     found = add_idempotent_key(frame, columns=frame.columns, into="key").select("key").collect()
     assert {row["key"] for row in found} == {told[0][0]}
+    # Decimals are shown by Java, which writes small ones with a power of ten.
+    for kind, texts in SMALL.items():
+        values = [Decimal(text) for text in texts]
+        small = spark.createDataFrame([(value,) for value in values], f"m {kind}").select(idempotent_key("m"))
+        assert [row[0] for row in small.collect()] == [hash_values([value]) for value in values]
     # Neither a name nor where one value ends and the next begins can be mistaken.
     two = spark.createDataFrame([("ab", "c"), ("a", "bc")], "x string, y string")
     assert two.select(idempotent_key("x", "y")).distinct().count() == 2
@@ -211,6 +223,18 @@ def test_rows_without_a_part_of_their_key_are_set_aside_and_never_hashed(spark: 
     assert add_idempotent_key(frame, columns=["user", "visit"]).where("idempotent_key IS NOT NULL").count() == 1
     with pytest.raises(ConfigurationError, match="several ways"):
         add_idempotent_key(frame.selectExpr("CAST(visit AS double) AS price"), columns=["price"])
+    nested = frame.selectExpr("named_struct('name', user, 'visit', visit) AS who", "array(visit) AS visits")
+    by_name = split_by_key(nested, columns=["who.name", "who.visit"])
+    whole = split.keyed.collect() + by_name.keyed.collect()
+    assert {row["idempotent_key"] for row in whole} == {hash_values(["u1", 1])}, "a name is no part of a key"
+    assert by_name.rejected.where("array_contains(why, 'no key: who.visit is NULL')").count() == 2
+    for column, cure in (("who", "who.name, who.visit"), ("visits", "array_join")):
+        with pytest.raises(ConfigurationError, match="in which a NULL would hide") as refused:
+            add_idempotent_key(nested, columns=[column])
+        assert cure in (refused.value.hint or "")
+    context: Any = SimpleNamespace(record_columns=("id",))
+    guarded = KeyedIdempotency(columns=["who.name"]).on_batch(nested, context)
+    assert guarded.side.keep == ("who",)
     with pytest.raises(MissingColumnsError, match="Did you mean 'user'"):
         add_idempotent_key(frame, columns=["usr"])
     with pytest.raises(ConfigurationError, match="already has"):
@@ -226,3 +250,5 @@ def test_a_wrong_option_is_refused_before_spark_is_needed() -> None:
         idempotent_key()
     with pytest.raises(ConfigurationError, match="float"):
         hash_values([1.5])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="NaN"):
+        hash_values([Decimal("NaN")])

@@ -9,6 +9,7 @@ Guarantee:
     pipeline in the dead letters), never hashed. The key of a group is made of what was *appended* first; rows that are
     appended later, late events too, never change it.
 Consequences:
+    - A key is made of single values: of a struct name the fields (``user.id``), for a NULL within it would hide.
     - Choose columns that never change. An event time is not one of them: a late event becomes the first of its session,
       and the key changes. The time at which a record was appended (Kafka, an insertion column) is.
     - A store that does not replace by key needs help: PostgreSQL and Delta by ``Merger(keys=[...])``; in a topic
@@ -20,18 +21,20 @@ Consequences:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.columns import business_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
+from lakewright.model.sql import quoted
 from lakewright.patterns.idempotency.containers import container_name, write_container
 from lakewright.patterns.idempotency.stable_hash import hash_columns, hash_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = [
     "KeySplit",
@@ -71,17 +74,19 @@ class KeyedIdempotency:
         object.__setattr__(self, "columns", tuple(self.columns))
 
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
-        split = split_by_key(frame, columns=self.columns, into=self.into)
+        places = _places(frame, self.columns, self.into)
+        key, lacks = _key(places, self.columns), _lacks(places, self.columns)
         # Where nothing else tells the record, all of it is kept.
-        keep = tuple(self.columns) if ctx.record_columns else tuple(business_columns(frame.columns))
+        whole = [name for name in frame.columns if any(place.startswith(quoted(name)) for place in places.values())]
+        keep = tuple(whole) if ctx.record_columns else tuple(business_columns(frame.columns))
         side = SideRows(
-            broken=_lacks(self.columns),
-            reasons=_missing_parts(self.columns),
+            broken=lacks,
+            reasons=_missing_parts(places, self.columns),
             keep=keep,
             stop_above=self.stop_above,
             stop_above_rows=self.stop_above_rows,
         )
-        return Guarded(kept=split.keyed, side=side, added={self.into: idempotent_key(*self.columns)})
+        return Guarded(kept=frame.withColumn(self.into, key).where(~lacks), side=side, added={self.into: key})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,8 @@ class KeySplit:
 def idempotent_key(*columns: str | Column) -> Column:
     """The key as an expression: a text of 64 hexadecimal digits; NULL where one of the columns is NULL.
 
+    A text is the name of a column; of a field in a struct give ``F.col("user.id")``, not the struct.
+
     >>> visits = spark.createDataFrame([("u1", 7), ("u1", None)], "user string, visit int")
     >>> [row[0] and row[0][:12] for row in visits.select(idempotent_key("user", "visit")).collect()]
     ['0e806013fc42', None]
@@ -103,14 +110,16 @@ def idempotent_key(*columns: str | Column) -> Column:
 
     if not columns:
         raise ConfigurationError("Keyed Idempotency: a key is made of at least one column.")
-    return hash_columns([F.col(f"`{one}`") if isinstance(one, str) else one for one in columns])
+    return hash_columns([F.col(quoted(one)) if isinstance(one, str) else one for one in columns])
 
 
 def add_idempotent_key(df: DataFrame, *, columns: Sequence[str], into: str = _KEY) -> DataFrame:
-    """Add the key of each row; NULL where one of the columns is NULL. Lazy; refuses types whose text is not exact."""
+    """Add the key of each row; NULL where one of the columns is NULL. Lazy; refuses types whose text is not exact.
+
+    A field in a struct is named with a dot: ``columns=["user.id"]``.
+    """
     _check_names(columns, into)
-    _check_frame(df, columns, into)
-    return df.withColumn(into, idempotent_key(*columns))
+    return df.withColumn(into, _key(_places(df, columns, into), columns))
 
 
 def split_by_key(df: DataFrame, *, columns: Sequence[str], into: str = _KEY, reasons_column: str = "why") -> KeySplit:
@@ -120,9 +129,13 @@ def split_by_key(df: DataFrame, *, columns: Sequence[str], into: str = _KEY, rea
     >>> split_by_key(visits, columns=["user", "visit"]).rejected.collect()
     [Row(user='u1', visit=None, why=['no key: visit is NULL'])]
     """
-    keyed = add_idempotent_key(df, columns=columns, into=into)
-    lacks = _lacks(columns)
-    return KeySplit(keyed.where(~lacks), df.where(lacks).withColumn(reasons_column, _missing_parts(columns)))
+    _check_names(columns, into)
+    places = _places(df, columns, into)
+    lacks = _lacks(places, columns)
+    return KeySplit(
+        df.withColumn(into, _key(places, columns)).where(~lacks),
+        df.where(lacks).withColumn(reasons_column, _missing_parts(places, columns)),
+    )
 
 
 def key_by_first_append(
@@ -149,12 +162,12 @@ def key_by_first_append(
 
     taken = list(first) or [append_time]
     _check_names([*group, append_time], into)
-    _check_frame(df, [*group, append_time, *then, *taken], into)
-    in_order = [F.col(f"`{name}`").asc_nulls_last() for name in (append_time, *then, *taken)]
-    window = Window.partitionBy(*[F.col(f"`{name}`") for name in group]).orderBy(*in_order)
+    places = _places(df, [*group, append_time, *then, *taken], into)
+    in_order = [F.col(places[name]).asc_nulls_last() for name in (append_time, *then, *taken)]
+    window = Window.partitionBy(*[F.col(places[name]) for name in group]).orderBy(*in_order)
     whole = window.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    firsts = [F.first(F.col(f"`{name}`")).over(whole) for name in taken]
-    return df.withColumn(into, hash_columns([*[F.col(f"`{name}`") for name in group], *firsts]))
+    firsts = [F.first(F.col(places[name])).over(whole) for name in taken]
+    return df.withColumn(into, hash_columns([*[F.col(places[name]) for name in group], *firsts]))
 
 
 def _check_names(columns: Sequence[str], into: str) -> None:
@@ -166,30 +179,73 @@ def _check_names(columns: Sequence[str], into: str) -> None:
         raise ConfigurationError(f"Keyed Idempotency: the key needs a column of its own in 'into', not {into!r}.")
 
 
-def _check_frame(df: DataFrame, columns: Sequence[str], into: str) -> None:
-    kinds = {field.name: field.dataType.simpleString() for field in df.schema}
-    if missing := [name for name in dict.fromkeys(columns) if name not in kinds]:
-        raise MissingColumnsError(pattern="Keyed Idempotency", missing=missing, present=business_columns(list(kinds)))
-    if into in kinds:
+def _places(df: DataFrame, columns: Sequence[str], into: str) -> dict[str, str]:
+    """How SQL names each of the columns; refuses what is not there, and what has no text of its own."""
+    schema = df.schema
+    present = business_columns(schema.fieldNames())
+    found = {name: _find(schema, name) for name in columns}
+    if missing := [name for name, field in found.items() if field is None]:
+        raise MissingColumnsError(pattern="Keyed Idempotency", missing=missing, present=present)
+    if into in schema.fieldNames():
         raise ConfigurationError(
             f"Keyed Idempotency: the input already has a column '{into}'. Choose another name in 'into'."
         )
-    for name in columns:
-        if any(kind in kinds[name] for kind in _INEXACT):
-            raise ConfigurationError(
-                f"Keyed Idempotency: {name} is {kinds[name]}, of which the same value may be written in several ways.",
-                hint=f"Cast it to what it means: F.col('{name}').cast('decimal(18, 2)'), or choose another column.",
-            )
+    known = {name: field for name, field in found.items() if field is not None}
+    for name, (_, kind) in known.items():
+        _refuse_inexact(name, kind)
+    return {name: place for name, (place, _) in known.items()}
 
 
-def _lacks(columns: Sequence[str]) -> Column:
+def _find(schema: StructType, name: str) -> tuple[str, DataType] | None:
+    """A column of this name or, by a name with dots, a field within structs: how SQL names it, and its type."""
+    from pyspark.sql.types import StructType
+
+    if (whole := next((field for field in schema if field.name == name), None)) is not None:
+        return quoted(name), whole.dataType
+    for field in schema:
+        if isinstance(field.dataType, StructType) and name.startswith(f"{field.name}."):
+            inner = _find(field.dataType, name[len(field.name) + 1 :])
+            if inner is not None:
+                return f"{quoted(field.name)}.{inner[0]}", inner[1]
+    return None
+
+
+def _refuse_inexact(name: str, kind: DataType) -> None:
+    from pyspark.sql.types import ArrayType, StructType
+
+    shown = kind.simpleString()
+    if isinstance(kind, StructType):
+        fields = ", ".join(f"{name}.{field.name}" for field in kind)
+        raise ConfigurationError(
+            f"Keyed Idempotency: {name} is {shown}, in which a NULL would hide.",
+            hint=f"Name what counts of it: {fields}.",
+        )
+    if isinstance(kind, ArrayType):
+        raise ConfigurationError(
+            f"Keyed Idempotency: {name} is {shown}, in which a NULL would hide.",
+            hint=f"Make one value of it before, such as F.array_join('{name}', ','), or choose another column.",
+        )
+    if any(one in shown for one in _INEXACT):
+        raise ConfigurationError(
+            f"Keyed Idempotency: {name} is {shown}, of which the same value may be written in several ways.",
+            hint=f"Cast it to what it means: F.col('{name}').cast('decimal(18, 2)'), or choose another column.",
+        )
+
+
+def _key(places: Mapping[str, str], columns: Sequence[str]) -> Column:
     from pyspark.sql import functions as F
 
-    return F.expr(" OR ".join(f"`{name}` IS NULL" for name in columns))
+    return hash_columns([F.col(places[name]) for name in columns])
 
 
-def _missing_parts(columns: Sequence[str]) -> Column:
+def _lacks(places: Mapping[str, str], columns: Sequence[str]) -> Column:
     from pyspark.sql import functions as F
 
-    told = [F.when(F.col(f"`{name}`").isNull(), F.lit(f"no key: {name} is NULL")) for name in columns]
+    return F.expr(" OR ".join(f"{places[name]} IS NULL" for name in columns))
+
+
+def _missing_parts(places: Mapping[str, str], columns: Sequence[str]) -> Column:
+    from pyspark.sql import functions as F
+
+    told = [F.when(F.col(places[name]).isNull(), F.lit(f"no key: {name} is NULL")) for name in columns]
     return F.array_compact(F.array(*told))

@@ -27,6 +27,7 @@ _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "dateFormat": "yyyy-MM-dd",
+    "ignoreNullFields": "false",  # else it is as the session says, and a NULL in a struct is as good as no field
 }
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(0x20)} | {
     ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r",
@@ -72,7 +73,7 @@ def _shown(value: KeyValue) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Decimal):
-        return format(value, "f")
+        return _shown_decimal(value)
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return f'"{value.isoformat(timespec="microseconds")}"'
@@ -87,3 +88,12 @@ def _shown(value: KeyValue) -> str:
         f"Keyed Idempotency: a key cannot be made of {type(value).__name__}: {value!r}.",
         hint="Use text, whole numbers, decimals, booleans, dates, times or bytes.",
     )
+
+
+def _shown_decimal(value: Decimal) -> str:
+    """As Java's BigDecimal shows it, and so Spark: 0.00000001 is 1E-8. Of whole numbers Spark knows no power of ten."""
+    if not value.is_finite():
+        raise ConfigurationError(f"Keyed Idempotency: {value} is no number that a key can be made of.")
+    _, _, exponent = value.as_tuple()
+    plain = value.copy_abs() if value.is_zero() else value  # Java knows no negative zero
+    return format(plain, "f") if isinstance(exponent, int) and exponent > 0 else str(plain)
