@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lakewright.errors import InputError
 from tests.pipelines.shop import land, ok, order, rows_of
 
 PIPELINE = """
@@ -65,3 +66,51 @@ def test_updates_of_a_merged_table_reach_a_stream_below_it_also_where_they_chang
     bring("again", d=(5, 41))
     agree()
     assert truth(orders) == [("1/b", 22), ("3/c", 31), ("4/e", 50), ("5/d", 41)]
+
+
+CHANGES = """
+    from lakewright import HorizontalPartitioner, JsonFiles, Merger, Pipeline
+    from pathlib import Path
+
+    LOOK = Path(__file__).with_name("look")
+    shop = Pipeline("shop")
+    shop.source("changes", JsonFiles("landing/changes"), schema="id int, seq int, gone boolean")
+
+    def step(changes):
+        '''As somebody changed the code meanwhile.'''
+        look = LOOK.read_text() if LOOK.exists() else "*"
+        return changes.selectExpr(*look.split(";"))
+
+    shop.add(step, name="hard", mode="stream", writer=Merger(keys=["id"], sequence="seq", deleted="gone"),
+             layout=HorizontalPartitioner(by=["id"]))
+    shop.add(step, name="soft", mode="stream",
+             writer=Merger(keys=["id"], sequence="seq", deleted="gone", delete="soft"))
+    shop.add(step, name="unordered", mode="stream", writer=Merger(keys=["id"], deleted="gone"))
+"""
+
+
+@pytest.mark.shows("04.merger", 2, 3, 6)
+def test_a_stream_orders_flags_refuses_and_lays_out_changes_as_a_batch_does(project: Any) -> None:
+    shop = project({"pipelines/shop.py": CHANGES})
+
+    def bring(name: str, *changes: tuple[int, int, bool | None]) -> None:
+        rows = [dict(zip(("id", "seq", "gone"), change, strict=True)) for change in changes]
+        land(shop.folder, f"{name}.json", rows, folder="changes")
+
+    def held(name: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in rows_of(shop, name, "id", "seq", "gone")]
+
+    # Of one arrival the last by `sequence` counts, in whatever order the rows come; a flag of NULL is none.
+    bring("a", (1, 6, True), (1, 5, False), (2, 2, None), (2, 1, True), (3, 1, False))
+    refused = shop.run(at="2026-01-02").errors
+    assert [type(error) for error in refused] == [InputError]
+    assert "several changes have the same key (id): (id=" in str(refused[0])
+    assert not shop.lake.log("unordered").exists()
+    assert held("hard") == held("soft") == [(2, 2, False), (3, 1, False)]
+    assert shop.lake.log("hard").partition_columns() == ("id",)
+    bring("b", (2, 3, True), (4, 1, True))
+    (shop.folder / "pipelines" / "look").write_text("*;1 AS gained")
+    ok(shop.run(["changes", "hard", "soft"], at="2026-01-02"))
+    assert held("hard") == [(3, 1, False)]
+    assert held("soft") == [(2, 3, True), (3, 1, False)], "what was never there is not marked"
+    assert [row["gained"] for row in rows_of(shop, "soft")] == [1, None]

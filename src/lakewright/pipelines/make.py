@@ -59,7 +59,16 @@ from lakewright.pipelines.workshop import Attempt, Made, Workshop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["call_step", "check_result", "make_slice", "publish", "publish_once", "set_aside"]
+__all__ = [
+    "call_step",
+    "check_result",
+    "lay_out",
+    "make_slice",
+    "publish",
+    "publish_once",
+    "refuse_other_layout",
+    "set_aside",
+]
 
 
 def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
@@ -273,8 +282,8 @@ def publish_once(
     name: str,
 ) -> Commit | None:
     """The same; None where it was written before."""
-    frame, partitions = _lay_out(current, frame, writer, layout, name)
-    _refuse_other_layout(current, table, partitions, name)
+    frame, partitions = lay_out(current, frame, writer, layout, name)
+    refuse_other_layout(current, table, partitions, name)
     back_to = restore_before(current, frame, writer, name)
     if name in current.shop.lake.outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
@@ -309,7 +318,7 @@ def publish_once(
         raise explained from error
 
 
-def _lay_out(
+def lay_out(
     current: Attempt, frame: DataFrame, writer: Writer, layout: HorizontalPartitioner | None, name: str
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Add the system columns that tell slices apart, and the partition columns of the layout."""
@@ -344,7 +353,7 @@ def _lay_out(
     return checked.withColumn(EVENT_COLUMN, F.lit(current.slice.value)), (EVENT_COLUMN, *partitions)
 
 
-def _refuse_other_layout(current: Attempt, table: AttemptTable, partitions: tuple[str, ...], name: str) -> None:
+def refuse_other_layout(current: Attempt, table: AttemptTable, partitions: tuple[str, ...], name: str) -> None:
     """Refuse a layout that was declared anew since the table was made: Delta cannot change it by a write."""
     if not partitions or name in current.shop.lake.outside:
         return

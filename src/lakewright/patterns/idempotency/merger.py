@@ -91,11 +91,15 @@ class Merger:
         """Columns of the table that the writer makes and the step does not."""
         return (self.history.valid_to, self.history.current) if self.history else ()
 
+    def refuse_missing_columns(self, columns: Sequence[str], what: str) -> None:
+        """Refuse changes without a column that they are applied by."""
+        told = (self.sequence, self.deleted, self.history.valid_from if self.history else None)
+        if missing := [name for name in (*self.keys, *told) if name is not None and name not in columns]:
+            raise MissingColumnsError(pattern=f"{what} (Merger)", missing=missing, present=columns)
+
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
         columns = frame.columns
-        needed = [*self.keys, *[c for c in (self.sequence, self.deleted) if c]]
-        if missing := [name for name in needed if name not in columns]:
-            raise MissingColumnsError(pattern=f"{ctx.dataset} (Merger)", missing=missing, present=columns)
+        self.refuse_missing_columns(columns, ctx.dataset)
         if self.history is not None and isinstance(ctx.table, MergesRows):
             raise ConfigurationError(f"{ctx.dataset}: a history (Scd2) is kept in the lake only. Nothing was written.")
         if self.history is not None:
@@ -177,17 +181,22 @@ def keep_last_change(df: DataFrame, *, keys: Sequence[str], sequence: str) -> Da
     return df.withColumn("_lw_rank", F.row_number().over(newest_first)).where("_lw_rank = 1").drop("_lw_rank")
 
 
-def merge_clauses(columns: Sequence[str], *, deleted: str | None, delete: Literal["hard", "soft"]) -> str:
-    """The branches of the MERGE: matched and flagged, matched, not matched and not flagged."""
+def merge_clauses(
+    columns: Sequence[str], *, deleted: str | None, delete: Literal["hard", "soft"], removed: str | None = None
+) -> str:
+    """The branches of the MERGE: matched and flagged, matched, not matched and not flagged.
+
+    ``removed`` names a further flag of the changes, which is not stored: such a row goes whatever ``delete`` says.
+    """
     # A NULL flag is read as "not deleted": it fulfils no branch otherwise, and the row would be lost.
-    gone = f"coalesce(s.`{deleted}`, false)"
-    values = {f"`{name}`": gone if name == deleted else f"s.`{name}`" for name in columns}
+    flags = {name: f"coalesce(s.`{name}`, false)" for name in (deleted, removed) if name is not None}
+    values = {f"`{name}`": flags[name] if name == deleted else f"s.`{name}`" for name in columns}
     update = "UPDATE SET " + ", ".join(f"t.{name} = {value}" for name, value in values.items())
     insert = f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
-    if deleted is None:
-        return f"WHEN MATCHED THEN {update} WHEN NOT MATCHED THEN {insert}"
-    first = f"WHEN MATCHED AND {gone} THEN DELETE " if delete == "hard" else ""
-    return f"{first}WHEN MATCHED THEN {update} WHEN NOT MATCHED AND NOT {gone} THEN {insert}"
+    goes = " OR ".join(flag for name, flag in flags.items() if name == removed or delete == "hard")
+    first = f"WHEN MATCHED AND ({goes}) THEN DELETE " if goes else ""
+    known = "".join(f" AND NOT {flag}" for flag in flags.values())
+    return f"{first}WHEN MATCHED THEN {update} WHEN NOT MATCHED{known} THEN {insert}"
 
 
 def _stored(columns: Sequence[str], ctx: WriteContext, deleted: str | None) -> list[str]:

@@ -49,11 +49,14 @@ def refuse_null_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> None:
     _refuse(df.where(_any_null(keys)).select(*_quoted(keys)).limit(SAMPLES), what, keys)
 
 
-def refuse_ambiguous_keys(df: DataFrame, *, keys: Sequence[str], what: str) -> None:
-    """Runs a job over the key columns; refuses NULL keys and keys that occur more than once, with samples."""
+def refuse_ambiguous_keys(df: DataFrame, *, keys: Sequence[str], what: str, within: Sequence[str] = ()) -> None:
+    """Runs a job over the key columns; refuses NULL keys and keys that occur more than once, with samples.
+
+    ``within`` names columns that tell batches apart: a key may occur in each of them.
+    """
     from pyspark.sql import functions as F
 
-    counted = df.groupBy(*_quoted(keys)).agg(F.count(F.lit(1)).alias("_lw_times"))
+    counted = df.groupBy(*_quoted([*keys, *within])).agg(F.count(F.lit(1)).alias("_lw_times"))
     _refuse(counted.where(f"_lw_times > 1 OR {_any_null(keys)}").limit(SAMPLES), what, keys)
 
 

@@ -2,8 +2,9 @@
 
 Guarantee:
     After each micro-batch the dataset holds what the step makes of the table as it stood: a row that only an old image
-    gave is removed, one that a new image gives is inserted or updated. Within a version the old goes first; of several
-    versions the last one counts.
+    gave is removed, one that a new image gives is inserted or updated. Within a version the old goes first, and then
+    the writer's ``sequence`` counts; of several versions the last one counts. A new image that is flagged as deleted
+    does what it does in a batch.
 Consequences:
     - The step must be row-wise, and its writer must have keys: a row is told by them, however it came about.
     - The versions within a micro-batch are asked for by a small job, and the step is applied to each of them.
@@ -12,15 +13,16 @@ Consequences:
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lakewright.lake.schemas import fit_to_table
 from lakewright.model.references import SameSlice
-from lakewright.patterns.idempotency.merger import keep_last_change, merge_clauses
-from lakewright.patterns.idempotency.refusals import refuse_null_keys
+from lakewright.patterns.idempotency.merger import Merger, keep_last_change, merge_clauses
+from lakewright.patterns.idempotency.refusals import refuse_ambiguous_keys, refuse_null_keys
 from lakewright.pipelines.definitions import Input
 from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.inputs import InputFrame, judged_input, open_input, rows_for_limits
-from lakewright.pipelines.make import call_step, check_result, set_aside
+from lakewright.pipelines.make import call_step, check_result, lay_out, refuse_other_layout, set_aside
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.skew import refuse_skipped
 
@@ -46,7 +48,8 @@ def new_images(rows: DataFrame) -> DataFrame:
 def apply_to_images(attempt: BatchAttempt, streamed: Input, rows: DataFrame) -> None:
     """Runs the jobs of one micro-batch of a change feed."""
     dataset = attempt.dataset
-    writer: Any = dataset.writer
+    writer = dataset.writer
+    assert isinstance(writer, Merger)
     others = {one.parameter: open_input(attempt, one) for one in dataset.inputs if one is not streamed}
 
     def inputs(images: DataFrame, number: int | None = None) -> list[InputFrame]:
@@ -70,17 +73,36 @@ def apply_to_images(attempt: BatchAttempt, streamed: Input, rows: DataFrame) -> 
     if not outcomes:
         return
     changes: DataFrame = reduce(lambda one, other: one.unionByName(other), outcomes)
-    refuse_null_keys(changes, keys=writer.keys, what=dataset.name)
-    last = keep_last_change(changes, keys=writer.keys, sequence=_ORDER).drop(_ORDER)
+    _merge(attempt, writer, _last_of_each(changes, writer, dataset.name))
+
+
+def _last_of_each(changes: DataFrame, writer: Merger, what: str) -> DataFrame:
+    """Runs a job over the keys; refuses changes of which nothing tells the last one."""
+    from pyspark.sql import functions as F
+
+    writer.refuse_missing_columns(changes.columns, what)
+    new = changes.where(f"NOT {_GONE}")  # several old images of a key say the same
+    if writer.sequence is None:
+        refuse_ambiguous_keys(new, keys=writer.keys, what=what, within=(_ORDER,))
+        return keep_last_change(changes, keys=writer.keys, sequence=_ORDER).drop(_ORDER)
+    refuse_null_keys(new, keys=writer.keys, what=what)
+    ordered = changes.withColumn(_ORDER, F.struct(_ORDER, F.col(f"`{writer.sequence}`")))
+    return keep_last_change(ordered, keys=writer.keys, sequence=_ORDER).drop(_ORDER)
+
+
+def _merge(attempt: BatchAttempt, writer: Merger, last: DataFrame) -> None:
+    dataset = attempt.dataset
     table = attempt.shop.lake.open(
         dataset.name,
         attempt.identity(),
         properties=properties_of(attempt.shop.graph, dataset),
         still_mine=attempt.still_mine,
     )
-    kept = last.drop(_GONE)
+    last, partitions = lay_out(attempt, last, writer, dataset.layout, dataset.name)
+    refuse_other_layout(attempt, table, partitions, dataset.name)
+    kept = fit_to_table(last.drop(_GONE), table, dataset=dataset.name)
     if not table.exists():
-        table.create(kept.schema)
+        table.create(kept.schema, partition_by=partitions)
     on = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in writer.keys)
-    clauses = merge_clauses(kept.columns, deleted=_GONE, delete="hard")
+    clauses = merge_clauses(kept.columns, deleted=writer.deleted, delete=writer.delete, removed=_GONE)
     refuse_skipped(attempt, table.merge(last, on=on, clauses=clauses))
