@@ -9,6 +9,7 @@ import pytest
 
 from lakewright import Pipeline
 from lakewright.errors import InputError, TargetError
+from lakewright.model.identity import Identity
 from lakewright.pipelines.streams.checkpoints import explain_state_error
 from tests.pipelines.shop import ok
 from tests.pipelines.streaming import send, visit, visits_project
@@ -135,6 +136,14 @@ def test_a_micro_batch_that_the_table_is_beyond_is_never_passed_over(project, ka
         send(kafka, topic, [visit(number)])
         ok(shop.run(["raw"], at="2026-01-03"))
     send(kafka, topic, [visit(3)])
+    # Another process has given this generation up, which nobody looks at once a query runs: no commit would hold what
+    # it reads.
+    fence = Identity("raw", "arrival-9", 1, "other", kind="fence", details={"generation": 1, "batch": 2**62})
+    shop.lake.fence(["raw"], fence, ["main"])
+    (error,) = shop.run(["raw"], at="2026-01-03").errors
+    assert isinstance(error, TargetError), error
+    assert "another process is further than micro-batch 2" in error.message
+
     shutil.rmtree(shop.lake.checkpoint("raw", 1))
     monkeypatch.setattr("lakewright.pipelines.streams.queries.refuse_lost_checkpoint", lambda *_: None)
 
