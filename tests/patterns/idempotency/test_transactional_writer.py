@@ -92,13 +92,17 @@ def killed_while_it_writes(path: str, state: Path, orphans: Callable[[], set[Pat
 
 @pytest.mark.shows("04.transactional-writer", 3, 5)
 def test_a_delta_write_that_is_killed_before_its_commit_leaves_orphans_and_a_repeat_of_a_run_is_a_no_op(
-    spark: SparkSession, path: str, tmp_path: Path
+    spark: SparkSession, path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     visits = spark.range(0, 2)
     write_in_transaction(visits, path, run=("visits", 1))
     write_in_transaction(visits, path, run=("visits", 2))
     assert write_in_transaction(visits, path, run=("visits", 2)).version is None
+    assert caplog.messages == [], "a repeat is nothing to tell of"
     assert write_in_transaction(visits, path, run=("visits", 1)).version is None, "a zombie of an older run"
+    (warned,) = caplog.messages
+    assert "number 1 of 'visits' was skipped" in warned
+    assert "has number 2 of it" in warned
     assert len(table(spark, path)) == 4
     for _ in range(2):  # the same micro-batch without an identity
         write_in_transaction(visits, path)

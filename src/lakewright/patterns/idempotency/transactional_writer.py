@@ -11,6 +11,9 @@ Guarantee:
 Consequences:
     - Without ``run`` a transaction covers one attempt only: a repeat of the job, or a backfill, adds the rows again. In
       a pipeline every writer carries the identity of its slice and attempt, on Delta, PostgreSQL and Kafka alike.
+    - Numbers of one name must never begin anew: those of micro-batches do with a new checkpoint, and all up to the
+      highest one known would be skipped as written. Let the name tell which checkpoint it is (``visits-2``); a number
+      that is lower than one that the table has seen is skipped with a warning.
     - Files of a write that was not committed stay until ``vacuum_table`` (Compactor) removes them.
     - Readers wait for the slowest task: nothing is seen before the commit.
     - A reader that asks for uncommitted messages of a topic sees them (a dirty read): set
@@ -21,8 +24,10 @@ Consequences:
 
 from __future__ import annotations
 
+import json
+import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["Written", "check_transaction_timeout", "retry_conflicts", "write_in_transaction"]
 
 Result = TypeVar("Result")
+
+_LOG = logging.getLogger("lakewright.transactional_writer")
+_LOG.addHandler(logging.NullHandler())
 
 _CONFLICTS = (
     "DELTA_CONCURRENT_",
@@ -83,7 +91,7 @@ def write_in_transaction(
         raise ConfigurationError(
             f"Transactional Writer: 'run' is a name and a number from 0 on, such as (\"visits\", 7), not {run!r}."
         )
-    mine = uuid.uuid4().hex
+    mine = json.dumps({"write": uuid.uuid4().hex, "run": run})
 
     def write() -> None:
         writer = df.write.format("delta").mode("append" if where is None else "overwrite").option("userMetadata", mine)
@@ -94,9 +102,33 @@ def write_in_transaction(
         (writer.partitionBy(*partition_by) if partition_by else writer).save(path)
 
     retry_conflicts(write, what=path, tries=tries)
-    history = df.sparkSession.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 100").where(f"userMetadata = '{mine}'")
-    made = history.select("version", "operationMetrics").first()
-    return Written(None) if made is None else Written(made[0], int((made[1] or {}).get("numOutputRows", 0)))
+    history = df.sparkSession.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 100")
+    told = history.select("userMetadata", "version", "operationMetrics").where("userMetadata IS NOT NULL").collect()
+    made = next((row for row in told if row[0] == mine), None)
+    if made is None and run is not None:
+        _warn_of_lower(run, path, (row[0] for row in told))
+    return Written(None) if made is None else Written(made[1], int((made[2] or {}).get("numOutputRows", 0)))
+
+
+def _warn_of_lower(run: tuple[str, int], path: str, told: Iterable[str]) -> None:
+    """Tell of a run that was skipped although its number was not the last one: perhaps the numbers began anew."""
+    known = max((found[1] for text in told if (found := _run_in(text)) is not None and found[0] == run[0]), default=0)
+    if run[1] < known:
+        _LOG.warning(
+            "Transactional Writer: number %d of '%s' was skipped, since %s has number %d of it. If the numbers have "
+            "begun anew (a new checkpoint), these rows are missing: give the writer another name.",
+            run[1], run[0], path, known,
+        )  # fmt: skip
+
+
+def _run_in(text: str) -> tuple[str, int] | None:
+    """Who made a commit, by what it says of itself; None where it was somebody else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    run = found.get("run") if isinstance(found, dict) and "write" in found else None
+    return None if run is None else (run[0], run[1])
 
 
 def retry_conflicts(write: Callable[[], Result], *, what: str, tries: int = 3) -> Result:
