@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from pyspark.sql import DataFrame, SparkSession
 
 from lakewright import DataOverwrite, Merger
-from lakewright.connectors.kafka_client import KafkaClient
+from lakewright.connectors.kafka_client import KafkaClient, TopicState
 from lakewright.connectors.kafka_destination import KafkaMessages, write_messages
-from lakewright.connectors.kafka_ledger import Ledger
+from lakewright.connectors.kafka_ledger import KafkaLog, Ledger
 from lakewright.connectors.kafka_producer import Message, Transaction, Transactions
+from lakewright.connectors.kafka_reading import read_messages
 from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, MissingColumnsError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.lake.delta_errors import is_transient
@@ -285,6 +287,67 @@ def test_a_commit_that_was_not_answered_is_told_as_unknown_and_a_repeat_finds_ou
     repeat = to.send(1, ("u1", 1), ("u2", 2))
     assert (repeat is None) == happened  # it is on record, or made now
     assert to.seen() == values(1, ("u1", 1), ("u2", 2))
+    with monkeypatch.context() as deaf:
+        deaf.setattr("confluent_kafka.Producer", Deaf)
+        with pytest.raises(TargetError, match="whether they count is not known yet") as unknown:
+            write_messages(to.frame(("u3", 3)), servers=to.kafka.bootstrap, topic=to.topic, key="user")
+    assert "no ledger tells" in (unknown.value.hint or "")
+    assert "number" not in (unknown.value.hint or "")
+
+
+class Broker:
+    """A topic of one partition, as it is told of and as it is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, decided: int, records: Sequence[bytes] = ()) -> None:
+        self.now, self.records, self.read = 0.0, list(records), 0
+        ends = {"read_committed": decided, "read_uncommitted": 5}
+        monkeypatch.setattr(
+            KafkaClient, "state", lambda client, topic, isolation: TopicState(topic, "id", {0: 0}, {0: ends[isolation]})
+        )
+        monkeypatch.setattr("confluent_kafka.Consumer", lambda settings: self)
+        for module in ("kafka_ledger", "kafka_reading"):
+            clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.passes)
+            monkeypatch.setattr(f"lakewright.connectors.{module}.time", clock)
+
+    def passes(self, seconds: float) -> None:
+        self.now += max(seconds, 20.0)
+
+    def assign(self, places: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def poll(self, seconds: float) -> Any:
+        self.passes(seconds)
+        if self.read == len(self.records):
+            return None
+        self.read += 1
+        value, offset = self.records[self.read - 1], self.read - 1
+        return SimpleNamespace(value=lambda: value, offset=lambda: offset, error=lambda: None)
+
+
+def test_an_open_transaction_is_waited_for_and_tried_again_and_what_was_committed_is_not_denied(monkeypatch):
+    Broker(monkeypatch, decided=3)
+    ledger = Ledger(KafkaClient("alerts", "nowhere:1"), "ledger")
+    with pytest.raises(TargetError, match=r"neither committed nor taken back.*Nothing was written") as waited:
+        ledger.refresh_all()
+    assert is_transient(waited.value)
+    with pytest.raises(TargetError, match="is committed and counts, but its record in 'ledger'") as own:
+        KafkaLog(ledger, "alerts", "broker: alerts").at_offset(4)
+    assert is_transient(own.value)
+    assert "Nothing was written" not in own.value.message
+
+
+def test_a_ledger_is_read_for_as_long_as_records_come_and_then_given_up_as_what_may_pass(monkeypatch):
+    broker = Broker(monkeypatch, decided=5, records=[b"of somebody else"] * 5)
+    assert (Ledger(KafkaClient("alerts", "nowhere:1"), "ledger").refresh_all(), broker.now) == ([], 100.0)
+    broker = Broker(monkeypatch, decided=5, records=[b"of somebody else"])
+    with pytest.raises(TargetError, match=r"no Kafka broker answers at nowhere:1\. Nothing was written") as silent:
+        Ledger(KafkaClient("alerts", "nowhere:1"), "ledger").refresh_all()
+    assert is_transient(silent.value)
+    assert "Is it running" in (silent.value.hint or "")
+    with pytest.raises(TargetError, match="gave no message for 60 s") as silent:
+        list(read_messages(KafkaClient("alerts", "nowhere:1"), "visits", {0: (0, 5)}, "read_committed"))
+    assert is_transient(silent.value)
 
 
 @pytest.mark.shows("08.horizontal-partitioner", 8)

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaMessages", "write_messages"]
 
+_NOBODY_KNOWS = (
+    "Look into the topic once the broker is well, before you send them again: no ledger tells, and if they were "
+    "published, readers would get them twice."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaMessages:
@@ -191,7 +196,7 @@ def write_messages(
     with in_words(client.explain(topic, "Nothing was published.")):
         producer = Transactions(
             client, name or f"lw:{topic}", timeout=parse_duration(timeout), largest=largest,
-            answer_timeout=answer_timeout,
+            answer_timeout=answer_timeout, in_doubt=_NOBODY_KNOWS,
         )  # fmt: skip
         with producer.begin() as transaction:
             for message in maker.messages(df):

@@ -20,6 +20,7 @@ __all__ = [
     "is_refused_login",
     "is_silence",
     "says_lost",
+    "timed_out",
     "unknown_topic",
 ]
 
@@ -99,6 +100,13 @@ def is_fenced(error: BaseException) -> bool:
 def is_silence(error: BaseException) -> bool:
     """Whether nobody answered. librdkafka says so of a broker that is down, and of one that does not let us in."""
     return _has(error, _SILENT)
+
+
+def timed_out(what: str) -> Exception:
+    """The cause of an error that was not librdkafka's: by it a repeat is known to be worth while."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, what))
 
 
 def is_refused_login(error: BaseException) -> bool:

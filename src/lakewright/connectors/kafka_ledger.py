@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from lakewright.connectors.kafka_client import KafkaClient
-from lakewright.connectors.kafka_errors import in_words
+from lakewright.connectors.kafka_errors import in_words, timed_out
 from lakewright.errors import InputError, TargetError
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit
@@ -29,6 +29,7 @@ __all__ = ["Entry", "KafkaLog", "Ledger"]
 
 _SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _SECONDS = 60.0
+"""How long to wait for a transaction to be decided, and for the next record."""
 _PAUSE = 0.02
 
 
@@ -132,7 +133,7 @@ class Ledger:
                     f"{self._client.who}: a transaction in '{self.topic}' is neither committed nor taken back "
                     f"(offset {end or 0}), so nobody can tell what counts. Nothing was written.",
                     hint="A writer was killed: run its pipeline again, which settles it, or wait for its timeout.",
-                )
+                ) from timed_out("a transaction is open")
             time.sleep(_PAUSE)
 
     def _end(self, isolation: Any) -> int | None:
@@ -168,8 +169,8 @@ class Ledger:
             until = time.monotonic() + _SECONDS
             while self._next < end:
                 if time.monotonic() > until:
-                    raise TargetError(f"{self._client.who}: the ledger '{self.topic}' could not be read in time.")
-                message = consumer.poll(1.0)
+                    raise timed_out(f"the ledger '{self.topic}' gave no record for {_SECONDS:g} s")
+                known, message = self._next, consumer.poll(1.0)
                 error = None if message is None else message.error()
                 if message is None:
                     continue
@@ -181,6 +182,8 @@ class Ledger:
                     self._next = max(self._next, cast(int, message.offset()))
                 else:
                     raise KafkaException(error)
+                if self._next > known:
+                    until = time.monotonic() + _SECONDS
         finally:
             consumer.close()
 
@@ -216,7 +219,14 @@ class KafkaLog:
 
     def at_offset(self, offset: int) -> Commit:
         """The commit whose record lies there; waits until it can be seen."""
-        own = self._own(self._ledger.refresh(upto=offset + 1))
+        try:
+            own = self._own(self._ledger.refresh(upto=offset + 1))
+        except TargetError as error:
+            raise TargetError(
+                f"{self._dataset}: what was sent to {self.path} is committed and counts, but its record in "
+                f"'{self._ledger.topic}' cannot be seen yet.",
+                hint=f"{error.hint or ''} The next run sends it once more, under a higher number, which then counts.",
+            ) from error
         version = next(place for place, entry in enumerate(own, 1) if entry.offset == offset)
         return own[version - 1].as_commit(version)
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from lakewright.connectors.kafka_client import KafkaClient
-from lakewright.connectors.kafka_errors import code_of, is_fenced, is_silence
+from lakewright.connectors.kafka_errors import code_of, is_fenced, is_silence, timed_out
 from lakewright.errors import TargetError
 from lakewright.model.times import parse_duration
 
@@ -29,6 +29,7 @@ _LOG = logging.getLogger("lakewright.kafka")
 _LOG.addHandler(logging.NullHandler())
 ANSWER_TIMEOUT = "30 seconds"
 """How long a broker may be silent before a sending is given up."""
+_IN_DOUBT = "Look whether they are there once the broker is well."
 _TRIES = 5
 _QUEUE_KILOBYTES = 65_536
 _BATCH_BYTES = 1_000_000
@@ -67,11 +68,16 @@ class Transactions:
         timeout: timedelta,
         largest: int = _BATCH_BYTES,
         answer_timeout: str = ANSWER_TIMEOUT,
+        in_doubt: str = _IN_DOUBT,
     ) -> None:
-        """Take the name over: after this nothing that an older producer of this name sends can be published."""
+        """Take the name over: after this nothing that an older producer of this name sends can be published.
+
+        ``in_doubt`` says what to do where a commit is not answered, so that nobody knows whether it was made.
+        """
         from confluent_kafka import Producer
 
         self._client = client
+        self._in_doubt = in_doubt
         self._patience = parse_duration(answer_timeout).total_seconds()
         settings: dict[str, Any] = {
             "linger.ms": 20,
@@ -92,7 +98,7 @@ class Transactions:
     def begin(self) -> Iterator[Transaction]:
         """A transaction; it is committed by `Transaction.commit` alone, and taken back otherwise."""
         self._producer.begin_transaction()
-        one = Transaction(self._client, self._producer, self._call, self._patience)
+        one = Transaction(self._client, self._producer, self._call, self._patience, self._in_doubt)
         try:
             yield one
         finally:
@@ -122,8 +128,11 @@ class Transactions:
 class Transaction:
     """What is sent between begin and commit."""
 
-    def __init__(self, client: KafkaClient, producer: Any, call: Any, patience: float) -> None:
+    def __init__(
+        self, client: KafkaClient, producer: Any, call: Any, patience: float, in_doubt: str = _IN_DOUBT
+    ) -> None:
         self._client = client
+        self._in_doubt = in_doubt
         self._producer = producer
         self._call = call
         self._patience = patience
@@ -184,8 +193,7 @@ class Transaction:
             raise TargetError(
                 f"{self._client.who}: Kafka at {self._client.servers} did not answer the commit of {count:,} messages "
                 f"to {_named(self.sent)}: whether they count is not known yet.",
-                hint="Run again once the broker is well: that finds out, or sends them again under a higher number, "
-                "which then counts.",
+                hint=self._in_doubt,
             ) from error
         self.committed = True
 
@@ -193,10 +201,6 @@ class Transaction:
         """Give up where the broker has taken no message for too long."""
         if not progress.is_over(left):
             return
-        from confluent_kafka import KafkaError, KafkaException
-
-        # Nothing has failed yet, so the cause is made here: by it a repeat is known to be worth while.
-        silent = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no message was acknowledged"))
         refused = self._client.refused_login()
         if refused is not None:
             raise refused
@@ -206,7 +210,7 @@ class Transaction:
             "committed.",
             hint="Is the broker running, and are there as many replicas as the topic asks for (min.insync.replicas)? "
             "Run again: the slice is sent as a whole.",
-        ) from silent
+        ) from timed_out("no message was acknowledged")
 
     def _wait_for_refusal(self) -> None:
         """Raise why an earlier message was refused: the producer stops at once, and tells a moment later."""

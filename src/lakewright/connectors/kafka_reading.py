@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from lakewright.connectors.kafka_client import Isolation, KafkaClient
-from lakewright.connectors.kafka_errors import in_words
+from lakewright.connectors.kafka_errors import in_words, timed_out
 from lakewright.errors import TargetError
 
 __all__ = ["read_messages"]
@@ -51,7 +51,7 @@ def read_messages(
                         f"{client.who}: the topic '{topic}' gave no message for {_SECONDS:.0f} s. Nothing was "
                         "published.",
                         hint="Is the broker well? Run again: the same messages are copied.",
-                    )
+                    ) from timed_out("no message came")
                 continue
             until = time.monotonic() + _SECONDS
             partition, offset = cast(int, message.partition()), cast(int, message.offset())

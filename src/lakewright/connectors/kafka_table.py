@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["MessageTable", "producer_name"]
 
 _NOTHING = "Nothing was published."
+_FINDS_OUT = (
+    "Run again once the broker is well: that finds out, or sends them again under a higher number, which then counts."
+)
 _PLACE = "_lw_sequence"
 
 
@@ -140,7 +143,7 @@ class MessageTable:
             ledger.create()
             producer = Transactions(
                 self._client, producer_name(ledger.topic, app_id), timeout=parse_duration(self._timeout),
-                largest=largest, answer_timeout=self._answer_timeout,
+                largest=largest, answer_timeout=self._answer_timeout, in_doubt=_FINDS_OUT,
             )  # fmt: skip
             own = [entry for entry in ledger.refresh_all() if entry.app_id == app_id]
             if any(entry.number >= self.identity.number for entry in own):
