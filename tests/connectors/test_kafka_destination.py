@@ -350,6 +350,19 @@ def test_a_ledger_is_read_for_as_long_as_records_come_and_then_given_up_as_what_
     assert is_transient(silent.value)
 
 
+@pytest.mark.parametrize("wrong", ["retention.ms=604800000", "cleanup.policy=compact"])
+def test_a_ledger_that_would_lose_its_records_is_refused_with_the_command_that_cures_it(kafka, wrong):
+    topic = kafka.topic(settings={"retention.ms": "-1", **dict([wrong.split("=")])})
+    with pytest.raises(
+        TargetError, match=f"does not keep its records for ever .{wrong}.*Nothing was written"
+    ) as refused:
+        Ledger(KafkaClient("alerts", kafka.bootstrap), topic).create()
+    cured = "--add-config cleanup.policy=delete,retention.ms=-1,retention.bytes=-1"
+    assert f"--entity-name {topic} {cured}" in (refused.value.hint or "")
+    kept = kafka.topic(settings={"retention.ms": "-1"})
+    Ledger(KafkaClient("alerts", kafka.bootstrap), kept).create()
+
+
 @pytest.mark.shows("08.horizontal-partitioner", 8)
 def test_a_key_map_sends_its_keys_to_their_partition_and_all_others_to_another(sender):
     to = sender(2, partition_of={"A": 0, "B": 0}, other=1)

@@ -105,9 +105,19 @@ class Ledger:
         self._entries: list[Entry] = []
 
     def create(self) -> None:
-        """Make the topic where it is not there yet."""
+        """Make the topic where it is not there yet; one that would lose its records is refused."""
         if self._end("read_uncommitted") is None:
             self._client.create(self.topic, _SETTINGS)
+            return
+        found = self._client.settings(self.topic)
+        if wrong := [f"{name}={found.get(name)}" for name, value in _SETTINGS.items() if found.get(name) != value]:
+            cure = ",".join(f"{name}={value}" for name, value in _SETTINGS.items())
+            raise TargetError(
+                f"{self._client.who}: the topic '{self.topic}' cannot be the ledger: it does not keep its records for "
+                f"ever ({', '.join(wrong)}), and without them nobody can tell what counts. Nothing was written.",
+                hint=f"Run: kafka-configs.sh --bootstrap-server {self._client.servers} --alter --entity-type topics "
+                f"--entity-name {self.topic} --add-config {cure}",
+            )
 
     def refresh(self, *, upto: int | None = None) -> list[Entry]:
         """Every committed entry, oldest first: those that can be seen now, or wait until all before ``upto`` can be."""
