@@ -43,13 +43,24 @@ def path(lake_folder: Path) -> str:
     return str(lake_folder / "visits")
 
 
-def failing(spark: SparkSession) -> DataFrame:
-    """Two tasks: the first one succeeds, the second one fails, and none waits for the other."""
+def failing(spark: SparkSession, url: str) -> DataFrame:
+    """Two tasks: the second one fails as soon as the row of the first one is in the database, wherever that is."""
 
     def half(visit: int) -> int:
-        if visit == 1:
-            raise ValueError("the node was taken away")
-        return visit
+        if visit == 0:
+            return visit
+        import time
+
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as session:
+            for _ in range(3000):
+                tables = "SELECT tablename FROM pg_tables WHERE tablename ~ '^(visits$|_lw_stage)'"
+                for (name,) in session.execute(tables).fetchall():
+                    if session.execute(f'SELECT 1 FROM "{name}" WHERE id = 0'.encode()).fetchall():
+                        raise ValueError("the node was taken away")
+                time.sleep(0.01)
+        raise TimeoutError("the first task has sent nothing for half a minute")
 
     return spark.range(0, 2, 1, 2).select(F.udf(half, "long")("id").alias("id"))
 
@@ -230,7 +241,7 @@ def test_two_files_of_changes_and_several_tasks_are_one_transaction_on_postgres(
 
     ask("CREATE TABLE visits (id bigint)")
     with pytest.raises(Exception, match="node was taken away"):
-        copy_into(failing(spark), connection, table="visits")
+        copy_into(failing(spark, at.url), connection, table="visits")
     assert ask("SELECT * FROM visits") == []
     assert copy_into(spark.range(0, 2, 1, 2), connection, table="visits") == 2
     assert ask("SELECT * FROM visits ORDER BY 1") == [(0,), (1,)]
