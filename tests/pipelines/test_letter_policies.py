@@ -83,6 +83,11 @@ BESIDE = """
     ):
         shop.dataset(name=name, event_time="at", rows="preserve", inputs={"people": Latest()},
                      guards_in={"orders": [of_orders], "people": [of_people]})(known)
+
+    @shop.dataset(event_time="at", guards_in={"orders": [
+        DeadLetter(rules={"paid": "amount > 0", "round": "CAST(order_id AS INT) > 0"})]})
+    def numbered(orders):
+        return orders
 """
 
 
@@ -97,6 +102,10 @@ def test_the_account_is_that_of_the_first_guarded_input_whatever_is_set_aside_of
     told = {name: (one.read, one.kept, dict(one.rejected), one.duplicates) for name, one in found.items()}
     assert told == {"once": (3, 2, {}, 1), "paid": (3, 1, {"b": 2}, None)}
     assert shop.store.receipts.live("paid", "2026-01-01").counters.filtered_by_input["people"].removed == {"c": 2}
+    # A rule that cannot be computed is named, with a row, though another rule rejects rows as well.
+    (error,) = shop.run(["numbered"], at="2026-01-02").errors
+    assert "numbered, slice 2026-01-01: the rule 'round' cannot be computed for the row order_id='" in str(error)
+    assert "try_cast" in error.hint
 
 
 def test_two_readings_of_one_dataset_do_not_both_set_its_rows_aside(project):

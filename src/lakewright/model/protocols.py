@@ -256,6 +256,8 @@ class SideRows:
     """Where they are kept."""
     told: Mapping[str, Column] = field(default_factory=dict)
     """Further columns of that table, beside those that all side rows have."""
+    conditions: Callable[[], Mapping[str, Column]] | None = None
+    """Each rule as a column by its name: asked only to find out which of them cannot be computed."""
 
 
 READ, FIRST, EACH = "read", "first:", "each:"

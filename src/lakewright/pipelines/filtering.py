@@ -20,6 +20,7 @@ from lakewright.model.receipts import Counters, Filtered, Receipt
 from lakewright.patterns.error_management.filter_blame import find_failing_row
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.private_columns import private_columns
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import Store
 
@@ -76,7 +77,8 @@ def _count(current: Attempt, tally: FilterTally) -> Filtered:
 
 
 def _explained(current: Attempt, tally: FilterTally, error: Exception) -> Exception:
-    blame = find_failing_row(tally.judged, tally.conditions)
+    private = private_columns(current.shop, current.dataset, tally.judged.columns)
+    blame = find_failing_row(tally.judged, tally.conditions, private=private)
     if blame is None:
         return error
     return StepFailed(

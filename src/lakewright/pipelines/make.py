@@ -50,6 +50,7 @@ from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.replicas import copied_rows, drop_lost_columns, prove_copy
 from lakewright.pipelines.restoring import goes_back, record_restore_outside, restore_before
+from lakewright.pipelines.rule_errors import explain_rule_error
 from lakewright.pipelines.sessionizing import sessionized
 from lakewright.pipelines.settle import complete_receipt, not_preserved, put_back
 from lakewright.pipelines.taking_back import take_back
@@ -125,7 +126,12 @@ def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
             )
             rows = found if rows is None else rows.unionByName(found)
     assert rows is not None
-    commit = write_side_rows(current.shop.lake, DEAD_LETTERS, rows, identity)
+    try:
+        commit = write_side_rows(current.shop.lake, DEAD_LETTERS, rows, identity)
+    except Exception as error:
+        if (explained := explain_rule_error(current, inputs, error)) is None:
+            raise
+        raise explained from error
     if commit is None:
         raise TargetError(
             f"{current.dataset.name}, slice {current.slice.id}: a newer attempt is at work. Nothing was written."

@@ -18,7 +18,12 @@ from lakewright.model.protocols import GuardContext, Guarded
 from lakewright.model.runs import Run
 from lakewright.model.slices import WHOLE
 from lakewright.patterns.error_management.dead_letter import DeadLetter
-from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor, intercept_filters
+from lakewright.patterns.error_management.filter_blame import Blame
+from lakewright.patterns.error_management.filter_interceptor import (
+    FilterInterceptor,
+    find_failing_row,
+    intercept_filters,
+)
 from lakewright.patterns.error_management.filter_sql import filter_sql
 
 SCHEMA = "type string, full_name string, version string"
@@ -154,6 +159,12 @@ def test_a_condition_that_gives_another_answer_each_time_is_refused() -> None:
     }
     DeadLetter(rules=fine)
     FilterInterceptor(filters=fine)
+
+
+def test_the_row_on_which_a_filter_fails_is_told_without_what_is_private(spark: SparkSession) -> None:
+    orders = spark.createDataFrame([("7", "a"), ("x", "b")], "number string, name string")
+    blame = find_failing_row(orders, {"round": F.expr("CAST(number AS INT) > 0")}, private=["name"])
+    assert blame == Blame("round", "number='x', name=***")
 
 
 def test_options_that_cannot_mean_anything_are_refused() -> None:

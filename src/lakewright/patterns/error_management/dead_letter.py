@@ -123,6 +123,7 @@ class DeadLetter:
             stop_above=self.stop_above,
             stop_above_rows=self.stop_above_rows,
             error=_errors(self.rules),
+            conditions=lambda: {name: _kept(rule) for name, rule in self.rules.items()},
         )
         valid = frame.where(kept)
         return Guarded(kept=mark_replayed(valid) if self.mark else valid, side=side)

@@ -6,7 +6,7 @@ one is left: about twice as many small jobs as the number of rows has binary dig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,15 +27,18 @@ class Blame:
     row: str
 
 
-def find_failing_row(df: DataFrame, conditions: Mapping[str, Column]) -> Blame | None:
-    """Runs jobs that find the first filter that fails, and a row on which it does; None where none fails now."""
+def find_failing_row(df: DataFrame, conditions: Mapping[str, Column], *, private: Collection[str] = ()) -> Blame | None:
+    """Runs jobs that find the first filter that fails, and a row on which it does; None where none fails now.
+
+    Of ``private`` columns the values are not told.
+    """
     names = list(conditions)
     failing = next((place for place in range(len(names)) if _fails(df, _upto(conditions, place))), None)
     if failing is None:
         return None
     judged = first_broken(_upto(conditions, failing))
     rows = _one_of(df, judged, rows=df.count())
-    return Blame(filter=names[failing], row=_in_words(rows))
+    return Blame(filter=names[failing], row=_in_words(rows, private))
 
 
 def _upto(conditions: Mapping[str, Column], place: int) -> dict[str, Column]:
@@ -68,10 +71,10 @@ def _one_of(df: DataFrame, judged: Column, *, rows: int) -> DataFrame:
     return df
 
 
-def _in_words(rows: DataFrame) -> str:
+def _in_words(rows: DataFrame, private: Collection[str]) -> str:
     found = rows.limit(1).collect()
     if not found:
         return "a row that is gone"
     known = {name: value for name, value in found[0].asDict().items() if value is not None}
     told = business_columns(known)[:8] + [name for name in RECORD_COLUMNS if name in known]
-    return ", ".join(f"{name}={str(known[name])[:60]!r}" for name in told)
+    return ", ".join(f"{name}={'***' if name in private else repr(str(known[name])[:60])}" for name in told)
