@@ -134,6 +134,8 @@ def test_too_many_bad_rows_or_no_place_for_them_publish_nothing(spark: SparkSess
     assert stopped.value.share == 0.5
     assert not (tmp_path / "devices").exists()
     assert len(table(spark, tmp_path / "dead")) == 1
+    with pytest.raises(ConfigurationError, match="already has a column 'Run'"):
+        write_with_dead_letters(devices.selectExpr("*", "1 AS Run"), run="r1", **options)  # type: ignore[arg-type]
     (tmp_path / "file").write_text("no folder")
     options["dead_letter_path"] = f"{tmp_path}/file/dead"
     with pytest.raises(Exception, match="file"):

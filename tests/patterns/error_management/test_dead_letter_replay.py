@@ -44,6 +44,13 @@ def test_a_replay_on_frames_marks_what_is_repaired_and_keeps_the_history_of_the_
     written = split.valid.unionByName(again.repaired.select("visit", "page", "day"))
     twice = replay_dead_letters(split.rejected, fix=fix, known=written, keys=["visit"], **options)  # type: ignore[arg-type]
     assert rows(twice.repaired) == []
+    # So it is where the key is NULL: such a row is known by all of its columns. And a row tells its last replay.
+    lost = spark.sql(
+        "SELECT NULL AS visit, '/b' AS page, 1 AS day, false AS was_dead_lettered, array('x') AS broken_rules"
+    )
+    for there, added in ((written, 1), (written.union(spark.sql("SELECT NULL, '/b', 1")), 0)):
+        back = replay_dead_letters(lost, known=there, keys=["visit"], **options).repaired  # type: ignore[arg-type]
+        assert [row["was_dead_lettered"] for row in back.collect()] == [True] * added
 
     with pytest.raises(MissingColumnsError):
         replay_dead_letters(visits, **options)  # type: ignore[arg-type]

@@ -42,6 +42,10 @@ def test_of_three_visits_the_newest_or_the_oldest_is_kept(spark: SparkSession) -
     best = split_repeats(visits, keys=["visit"], order_by=["at desc", "page"])
     assert rows(best.kept) == [("v1", "/c", 3), ("v2", "/z", 1)]
     assert rows(best.repeats) == [("v1", "/a", 1), ("v1", "/b", 2), ("v2", "/a", None)]
+    # What is no number is unknown as well, though to Spark it is the greatest of all.
+    rated = visits.selectExpr("visit AS `v.id`", "coalesce(at, CAST('NaN' AS DOUBLE)) AS rate")
+    assert rows(drop_repeats(rated, keys=["v.id"], order_by=["rate desc"])) == [("v1", 3.0), ("v2", 1.0)]
+    assert rows(drop_repeats(rated, keys=["v.id"], order_by=["rate"], known=rated.where("rate = 2"))) == [("v2", 1.0)]
 
 
 @pytest.mark.shows("03.windowed-deduplicator", 2)

@@ -4,7 +4,7 @@ Guarantee:
     Each dead letter is in exactly one of ``repaired`` and ``rejected``. Repaired rows tell that they were dead letters,
     by which job and version they came back, and when; rejected ones keep their history: how often they were replayed,
     and the rules that they broke before. With ``known`` a row that is there already is not given again, so that a
-    second replay adds nothing.
+    second replay adds nothing; a row with a NULL among its keys is there where a row is the same in all columns.
 Consequences:
     - Repaired rows belong to slices that consumers have read: list them (``touched``) before you write.
     - Rows that were written in an order come back behind newer ones: sort again, or do not replay.
@@ -15,13 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.model.sql import quoted
 from lakewright.patterns.error_management.dead_letter import MARKS, Rule, split_dead_letters
+from lakewright.patterns.error_management.windowed_deduplicator_stream import without_key
+from lakewright.patterns.idempotency.content_order import has_order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["DeadLetterReplay", "replay_dead_letters"]
 
@@ -83,7 +88,27 @@ def replay_dead_letters(
     )
     split = split_dead_letters(fix(history.drop(reasons_column)), rules=rules, reasons_column=reasons_column)
     marks = zip(MARKS, (F.lit(True), F.lit(job), F.lit(version), F.lit(replay_time).cast("timestamp")), strict=True)
-    repaired = split.valid.drop(_ATTEMPTS, _EARLIER).select("*", *[value.alias(name) for name, value in marks])
+    valid = split.valid.drop(_ATTEMPTS, _EARLIER, *MARKS)  # of the replays of a row the last one is told
     if known is not None:
-        repaired = repaired.join(known.select(*keys), on=list(keys), how="left_anti")
+        valid = _without_known(valid, known, keys)
+    repaired = valid.select("*", *[value.alias(name) for name, value in marks])
     return DeadLetterReplay(repaired=repaired, rejected=split.rejected)
+
+
+def _without_known(rows: DataFrame, known: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows that the table does not have. A NULL is no key: a row with one is told by all that the table holds."""
+    from pyspark.sql import functions as F
+
+    kinds = {field.name: field.dataType for field in rows.schema}
+    there = {field.name: f"_lw_there_{place}" for place, field in enumerate(known.schema)}
+    for frame, present in (("", kinds), (" (known)", there)):
+        if missing := [key for key in keys if key not in present]:
+            raise MissingColumnsError(pattern=f"Dead-Letter{frame}", missing=missing, present=list(present))
+    told = [field.name for field in known.schema if kinds.get(field.name) == field.dataType]
+    whole = [name for name in told if has_order(kinds[name])]
+
+    def alike(names: Sequence[str]) -> Column:
+        return reduce(and_, [F.col(quoted(name)).eqNullSafe(F.col(there[name])) for name in names], F.lit(True))
+
+    seen = known.select(*[F.col(quoted(name)).alias(other) for name, other in there.items()])
+    return rows.join(seen, alike(keys) & (~without_key(keys) | alike(whole)), "left_anti")

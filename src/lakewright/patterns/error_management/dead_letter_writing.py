@@ -62,6 +62,11 @@ def write_with_dead_letters(
         raise ConfigurationError(f"Dead-Letter: stop_above is a share from 0 to 1, not {stop_above}.")
     if not run or "'" in run or "\\" in run:
         raise ConfigurationError(f"Dead-Letter: {run!r} is no name for a run.")
+    if taken := [name for name in df.columns if name.lower() in ("job", "job_version", "run")]:
+        raise ConfigurationError(
+            f"Dead-Letter: the input already has a column '{taken[0]}', which tells in a dead letter who rejected it. "
+            "Rename it. Nothing was written."
+        )
     shared = df.persist()
     try:
         split = split_dead_letters(shared, rules=rules)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.columns import ARRIVAL_COLUMN, business_columns, system_columns
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
+from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.whole_rows import ALL, comparable_columns
 from lakewright.patterns.error_management.windowed_deduplicator_stream import (
@@ -251,7 +252,7 @@ def _seen(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame) -> tuple[
     from pyspark.sql import functions as F
 
     if rule.keys != ALL:  # a join on columns never matches NULL, so that rows without a key stay
-        return known.select(*rule.keys), list(rule.keys)
+        return known.select(*map(quoted, rule.keys)), list(rule.keys)
     names = _key_columns(rule, df.columns)
     here, there = (comparable_columns(frame, names, pattern=NAME) for frame in (df, known))
     seen = known.select(*[there[name].alias(f"{_KNOWN}_{place}") for place, name in enumerate(names)])
@@ -278,8 +279,11 @@ def _rank(df: DataFrame, columns: Sequence[str], rule: WindowedDeduplicator) -> 
 
     last = rule.keep == "last"
     order = []
+    kinds = {field.name: field.dataType.simpleString() for field in df.schema} if rule.order_by else {}
     for name, descending in (_parts(one, columns) for one in rule.order_by):
-        column = F.col(f"`{name}`")
+        column = F.col(quoted(name))
+        if kinds[name] in ("float", "double"):  # to Spark, what is no number is greater than any
+            column = F.nanvl(column, F.lit(None))
         # A row of which the order is unknown stays only where there is no other.
         order.append(column.desc_nulls_last() if descending != last else column.asc_nulls_last())
     if ARRIVAL_COLUMN in columns:
