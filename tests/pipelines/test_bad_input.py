@@ -53,8 +53,13 @@ def test_records_that_do_not_parse_are_kept_with_their_text_and_every_row_is_acc
         4,
         {"unreadable record": 2, "no usable event time": 1},
     )
-    letters = shop.sql("SELECT rule, raw FROM dead_letters ORDER BY rule, raw").collect()
+    letters = shop.sql("SELECT rule, raw, error FROM dead_letters ORDER BY rule, raw").collect()
     assert '{"order_id": "cut' in {row["raw"] for row in letters}
+    assert [row["error"] for row in letters] == [
+        "at = 1999-01-01 00:00:00 is no time from 2026-01-01 00:00 on, up to a day after it arrived",
+        "these fields do not fit their columns: at",
+        "the text is not one whole record of the declared columns",
+    ]
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a"]
 
 

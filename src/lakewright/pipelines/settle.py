@@ -14,11 +14,14 @@ from lakewright.model.columns import RAW_COLUMN, business_columns
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit, Counters, Receipt
 from lakewright.model.slices import ANY_CELL, EVENT_COLUMN, Slice
+from lakewright.model.sql import quoted, text_literal
 from lakewright.model.times import cell_interval
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
     from lakewright.pipelines.workshop import Workshop
 
 __all__ = [
@@ -37,6 +40,8 @@ UNREADABLE = "unreadable record"
 NO_EVENT_TIME = "no usable event time"
 NO_VALUE = "record without a value"
 """A tombstone of a topic: nothing in it is wrong, but there is nothing to read."""
+_GIVEN = "_lw_given"
+_NOT_A_RECORD = "'the text is not one whole record of the declared columns'"
 BEHIND_WATERMARK = "behind the watermark"
 """The rule of rows that the state of a guard dropped; they are counted, and in no table."""
 
@@ -58,6 +63,7 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
     if RAW_COLUMN in rows.columns:  # a step that follows a stream has rows, not records
         raw = F.col(RAW_COLUMN)
         reason = F.when(raw == "", F.lit(NO_VALUE)).when(raw.isNotNull(), F.lit(UNREADABLE)).otherwise(reason)
+    rows, error = _with_error(rows, dataset)
     side_identity, told = identity.as_part("dead_letters"), Identity.from_json(commit.metadata)
     letters = dead_letter_rows(
         rows,
@@ -66,12 +72,38 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
         identity=side_identity if told is None else replace(side_identity, number=told.number),
         input_name=dataset.name,
         keep=business_columns(rows.columns),
+        error=error,
     )
     side = write_side_rows(shop.lake, DEAD_LETTERS, letters, side_identity, of_input=dataset.name)
     if side is None:
         raise TargetError(f"{dataset.name}, {slice_.id}: a newer attempt is at work.")
     failpoint("set_aside")
     return rows_per_rule(shop.lake, DEAD_LETTERS, side.version).get(dataset.name, {})
+
+
+def _with_error(rows: DataFrame, dataset: Dataset) -> tuple[DataFrame, Column]:
+    """What is wrong with records that cannot be used, in words; asked of those alone, once they are in bronze."""
+    from pyspark.sql import functions as F
+
+    no_time = "CAST(NULL AS STRING)"
+    if dataset.event_time is not None:
+        name, text = quoted(dataset.event_time), text_literal(dataset.event_time)
+        why = text_literal(f" is no time from {dataset.start:%Y-%m-%d %H:%M} on, up to a day after it arrived")
+        no_time = f"coalesce(concat({text}, ' = ', CAST({name} AS STRING), {why}), concat({text}, ' is missing'))"
+    if RAW_COLUMN not in rows.columns:
+        return rows, F.expr(no_time)
+    # A field that is in the text, and not in its column, is one that does not fit it.
+    given = rows.withColumn(_GIVEN, F.expr(f"from_json({RAW_COLUMN}, 'map<string, string>')"))
+    lost = []
+    for one in business_columns(rows.columns):
+        told = text_literal(one)
+        unfit = f"{quoted(one)} IS NULL AND try_element_at({_GIVEN}, {told}) IS NOT NULL"
+        lost.append(f"CASE WHEN {unfit} THEN {told} END")
+    fields = f"array_join(array({', '.join(lost)}), ', ')"
+    unreadable = f"coalesce('these fields do not fit their columns: ' || nullif({fields}, ''), {_NOT_A_RECORD})"
+    return given, F.expr(
+        f"CASE WHEN {RAW_COLUMN} = '' THEN NULL WHEN {RAW_COLUMN} IS NOT NULL THEN {unreadable} ELSE {no_time} END"
+    )
 
 
 def counters_of_arrival(commit: Commit, rejected: Mapping[str, int]) -> Counters:
