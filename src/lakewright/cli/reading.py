@@ -21,13 +21,13 @@ __all__ = ["refuse_writes", "show", "sql"]
 
 _READS = ("SELECT", "WITH", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "VALUES")
 _WRITES = re.compile(r"\b(INSERT|MERGE|UPDATE|DELETE)\b", re.IGNORECASE)
-_VIEWS = ("dead_letters", "late_rows", "completeness")
+_VIEWS = ("dead_letters", "dead_letter_life", "late_rows", "repeats", "completeness")
 
 
 def show(
     screen: Screen,
     dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="A dataset, or dead_letters, late_rows, completeness.")
+        str, typer.Argument(metavar="DATASET", help="A dataset, or dead_letters, late_rows, repeats, completeness.")
     ],
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many rows.")] = 20,
     form: FormatOption = None,
@@ -47,7 +47,7 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            metavar="QUERY", help="A query over datasets, dead_letters, late_rows and completeness by name."
+            metavar="QUERY", help="A query over datasets, dead_letters, late_rows, repeats and completeness by name."
         ),
     ],
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many rows.")] = 100,

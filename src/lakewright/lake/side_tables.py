@@ -37,6 +37,7 @@ __all__ = [
     "LATE_ROWS",
     "RECORD_ID",
     "REPEATS",
+    "SIDE_PARTITIONS",
     "SIDE_TABLES",
     "aside_rows",
     "dead_letter_rows",
@@ -57,7 +58,7 @@ RECORD_ID = (
 REPEATS = f"{SYSTEM_FOLDER}/repeats"
 """Rows that a Windowed Deduplicator dropped, where it was asked to keep them."""
 SIDE_TABLES = {"dead_letters": DEAD_LETTERS, "late_rows": LATE_ROWS, "repeats": REPEATS}
-_PARTITIONS = ("dataset", "slice", "input", "rule")
+SIDE_PARTITIONS = ("dataset", "slice", "input", "rule")
 _LATE = {"event_time": "timestamp", "watermark": "timestamp", "late_by_seconds": "double"}
 """What the late table tells beside the record; NULL where nobody knows it."""
 _NOTHING: Mapping[str, Column] = MappingProxyType({})
@@ -131,7 +132,7 @@ def write_side_rows(
         where += f" AND input = '{of_input}'"
     # A table that an older release made lacks what has been told of a record since; it gains it here.
     fitted = fit_to_table(rows, target, dataset=table)
-    commit = target.replace(fitted, where=where, partition_by=_PARTITIONS, within=True)
+    commit = target.replace(fitted, where=where, partition_by=SIDE_PARTITIONS, within=True)
     return commit if commit is not None else find_side_rows(lake, table, identity)
 
 

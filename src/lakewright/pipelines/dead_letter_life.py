@@ -7,19 +7,31 @@ disagreement: a letter that is there is open unless somebody retired it; one tha
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal
+from lakewright.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["LETTER_COLUMNS", "Action", "State", "all_letters", "note_life", "retire_replaced"]
+__all__ = [
+    "LETTER_COLUMNS",
+    "Action",
+    "State",
+    "all_letters",
+    "letters_before",
+    "letters_that_count",
+    "note_life",
+    "retire_replaced",
+]
 
 Action = Literal["replayed", "retired"]
 State = Literal["open", "corrected", "retired"]
@@ -88,19 +100,38 @@ def _set_aside(shop: Workshop) -> DataFrame:
     """The letters as they lie there, but for those of attempts that were rolled back."""
     from pyspark.sql import functions as F
 
-    letters = shop.lake.read(DEAD_LETTERS, system_columns=True)
+    letters = letters_that_count(shop.lake, shop.store)
     if "error" not in letters.columns:  # made by an older release
         letters = letters.withColumn("error", F.lit(None).cast("string"))
+    return letters.withColumn("id", F.expr(RECORD_ID))
+
+
+def letters_that_count(lake: Lake, store: Store) -> DataFrame:
+    """The rows of the table but for those of attempts that were rolled back. Lazy."""
+    letters = lake.read(DEAD_LETTERS, system_columns=True)
     withdrawn = [
         f"(dataset = {text_literal(name)} AND slice = {text_literal(one.slice_id)} AND number = {one.number})"
-        for name, head in shop.store.receipts.heads().items()
+        for name, head in store.receipts.heads().items()
         if head.restored
-        for one in shop.store.receipts.since(name, -1, 2**62, kinds=("data",))
+        for one in store.receipts.since(name, -1, 2**62, kinds=("data",))
         if one.state == "rolled back"
     ]
-    if withdrawn:
-        letters = letters.where(f"NOT ({' OR '.join(withdrawn)})")
-    return letters.withColumn("id", F.expr(RECORD_ID))
+    return letters.where(f"NOT ({' OR '.join(withdrawn)})") if withdrawn else letters
+
+
+def letters_before(shop: Workshop, at: datetime) -> DataFrame | None:
+    """What tells the letters that lay there at a time; None where the table's history does not reach so far. Lazy."""
+    from pyspark.sql import functions as F
+
+    log = shop.lake.delta_log(DEAD_LETTERS)
+    earliest, latest = log.bounds()
+    if earliest is None or latest is None:
+        return None
+    version = next((one for one in range(latest, earliest - 1, -1) if log.commit(one).committed_at < at), None)
+    if version is None or shop.lake.lost_files(DEAD_LETTERS, version):
+        return None
+    letters = shop.lake.read(DEAD_LETTERS, version=version, system_columns=True)
+    return letters.withColumn("id", F.expr(RECORD_ID)).select(*_KEYS).distinct()
 
 
 def _lives(shop: Workshop) -> DataFrame | None:

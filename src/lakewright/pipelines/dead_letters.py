@@ -12,7 +12,7 @@ from lakewright.lake.side_tables import DEAD_LETTER_LIFE
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal
-from lakewright.pipelines.dead_letter_life import State, all_letters, note_life
+from lakewright.pipelines.dead_letter_life import State, all_letters, letters_before, note_life
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ class LetterCount:
     corrected: int
     retired: int
     new: int
-    """Open ones that were set aside since the time asked for."""
+    """Open ones of records that were set aside since the time asked for, and not before."""
     oldest: datetime | None = field(default=None)
     """When the oldest open one was set aside."""
     replay: Literal["allow", "never"] = "allow"
@@ -100,7 +100,13 @@ def count_letters(shop: Workshop, *, since: datetime | None = None) -> list[Lett
     if letters is None:
         return []
     states = [F.count_if(F.col("state") == state).alias(f"_{state}") for state in get_args(State)]
-    is_new = "false" if since is None else f"run_time >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S}'"
+    is_new = "false"
+    if since is not None:
+        is_new = f"run_time >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S}'"
+        # A slice that is made again sets the same records aside again: those are no news.
+        if (known := letters_before(shop, since)) is not None:
+            letters = letters.join(known.withColumn("known", F.lit(True)), known.columns, "left")
+            is_new += " AND known IS NULL"
     counted = letters.groupBy("dataset", "rule").agg(
         *states,
         F.expr(f"count_if(state = 'open' AND {is_new}) AS new"),

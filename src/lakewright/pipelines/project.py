@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError
 from lakewright.lake.lake import Lake
-from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, LATE_ROWS
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, LATE_ROWS, REPEATS
 from lakewright.model.arrivals import JsonValue
 from lakewright.model.runs import Reason, Run
 from lakewright.model.times import Interval, parse_time, utc_now
@@ -27,6 +27,7 @@ from lakewright.pipelines.code import code_hash
 from lakewright.pipelines.compute_options import check_computes
 from lakewright.pipelines.computes import Computes, continuous_compute, with_compute
 from lakewright.pipelines.corrections import settle_corrections
+from lakewright.pipelines.dead_letter_life import letters_that_count
 from lakewright.pipelines.dead_letters import LetterCount, Selection, count_letters, retire_letters, select_letters
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.definitions import Dataset
@@ -88,7 +89,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Project"]
 
-_VIEWS = {"dead_letters": DEAD_LETTERS, "dead_letter_life": DEAD_LETTER_LIFE, "late_rows": LATE_ROWS}
+_VIEWS = {
+    "dead_letters": DEAD_LETTERS,
+    "dead_letter_life": DEAD_LETTER_LIFE,
+    "late_rows": LATE_ROWS,
+    "repeats": REPEATS,
+}
 
 
 class Project:
@@ -689,13 +695,15 @@ class Project:
         """A dataset's rows, without system columns."""
         if name == COMPLETENESS and name not in self.graph.owners:
             return completeness_frame(self.lake, self.store, self.graph).limit(limit)
-        if name in _VIEWS:
-            return self.lake.read(_VIEWS[name], system_columns=True).limit(limit)
+        if name in _VIEWS and name not in self.graph.owners:
+            return self._view(name).limit(limit)
         self._open_lakes()
         return self.lake.read(name).limit(limit)
 
     def sql(self, query: str) -> DataFrame:
-        """A query over the project's datasets by name, and ``dead_letters``, ``late_rows`` and ``completeness``."""
+        """A query over the project's datasets by name, and ``dead_letters``, ``dead_letter_life``, ``late_rows``,
+        ``repeats`` and ``completeness``.
+        """
         self._open_lakes()
         session = self.lake.session()
         for name in [*self.lake.names(), *self.graph.owners]:
@@ -704,9 +712,14 @@ class Project:
         if COMPLETENESS in query and COMPLETENESS not in self.graph.owners:
             completeness_frame(self.lake, self.store, self.graph).createOrReplaceTempView(COMPLETENESS)
         for name, table in _VIEWS.items():
-            if self.lake.log(table).exists() and name in query:
-                self.lake.read(table, system_columns=True).createOrReplaceTempView(name)
+            if name in query and name not in self.graph.owners and self.lake.log(table).exists():
+                self._view(name).createOrReplaceTempView(name)
         return session.sql(query)
+
+    def _view(self, name: str) -> DataFrame:
+        if name == "dead_letters":
+            return letters_that_count(self.lake, self.store)
+        return self.lake.read(_VIEWS[name], system_columns=True)
 
     # Inner
 

@@ -20,6 +20,7 @@ from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of, unaccounted
 from lakewright.pipelines.lateness import with_lateness
+from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.marking import change_notices, partial_findings, set_flag
 from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.settle import (
@@ -105,6 +106,8 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
         shop.store.steps.close(step.step_id, "recovered" if public else "lost", now=shop.now(), conn=conn)
     for receipt in public:
         set_flag(shop, dataset, receipt)
+    if step.slice_id == WHOLE.id:  # it may have been a rollback, which ends with this
+        shop.store.findings.add(bring_letters_back(shop, dataset), run_id=shop.run.run_id, now=shop.now())
     return (*private, *public) if public else ()
 
 

@@ -20,6 +20,7 @@ from lakewright.model.slices import WHOLE
 from lakewright.pipelines.corrections import pinned_corrections
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import pin, receipt_of
+from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.marking import rollback_notices, settle_flags, withdraw_all
 from lakewright.pipelines.recover import restored_version
 from lakewright.pipelines.workshop import Attempt, Workshop
@@ -101,7 +102,10 @@ def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_ru
         withdraw_all(current, [name for name, _ in going_back], summary.slices_rolled_back)
         receipts = [_restore(current, name, version) for name, version in going_back]
         failpoint("restored")
-        _finish(current, tuple(receipts), rollback_notices(shop, dataset, summary.slices_rolled_back, receipts[-1]))
+        notices = rollback_notices(shop, dataset, summary.slices_rolled_back, receipts[-1])
+        _record(current, tuple(receipts), notices)
+        failpoint("rolled_back")
+        _finish(current, bring_letters_back(shop, dataset))
         settle_flags(shop, dataset)
     return summary
 
@@ -138,7 +142,8 @@ def _gone(name: str, version: int, why: str) -> TargetError:
     )
 
 
-def _finish(current: Attempt, receipts: tuple[Receipt, ...], notices: tuple[Finding, ...]) -> None:
+def _record(current: Attempt, receipts: tuple[Receipt, ...], notices: tuple[Finding, ...]) -> None:
+    """From here on the earlier receipts count; the step stays open, and its tables closed to readers, until the end."""
     shop = current.shop
     failpoint("before_receipt")
     with shop.store.transaction() as conn:
@@ -148,6 +153,12 @@ def _finish(current: Attempt, receipts: tuple[Receipt, ...], notices: tuple[Find
             shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
         shop.store.mark_ready(receipts, now=shop.now(), conn=conn)
         shop.store.findings.add(notices, run_id=None, now=shop.now(), conn=conn)
+
+
+def _finish(current: Attempt, findings: tuple[Finding, ...]) -> None:
+    shop = current.shop
+    with shop.store.transaction() as conn:
+        shop.store.findings.add(findings, run_id=shop.run.run_id, now=shop.now(), conn=conn)
         shop.store.steps.close(current.step_id, "ok", now=shop.now(), conn=conn)
         shop.store.leases.release(current.dataset.name, current.lease, current.grant.number, conn=conn)
 

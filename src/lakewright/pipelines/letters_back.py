@@ -1,0 +1,118 @@
+"""Dead letters after a rollback: those of the attempts that count again take the place of later ones.
+
+A letter is replaced with its slice, so the table holds those of the newest attempt alone. What an earlier one had set
+aside is in the table's own history, for as long as that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, cast
+
+from lakewright.errors import TargetError
+from lakewright.lake.log import own_commits
+from lakewright.lake.schemas import fit_to_table
+from lakewright.lake.side_tables import DEAD_LETTERS, SIDE_PARTITIONS
+from lakewright.model.findings import Finding
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Receipt
+from lakewright.model.slices import WHOLE
+from lakewright.model.sql import text_literal
+from lakewright.pipelines.definitions import Dataset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakewright.pipelines.workshop import Workshop
+
+__all__ = ["bring_letters_back"]
+
+_PART = "letters_back"
+
+
+def bring_letters_back(shop: Workshop, dataset: Dataset) -> tuple[Finding, ...]:
+    """Runs a job where slices that count again after a rollback have other letters than those of their attempt.
+
+    Doing it again changes nothing. Tells of the slices whose letters are no longer in the table's history.
+    """
+    if dataset.is_source or dataset.is_stream or not shop.lake.log(DEAD_LETTERS).exists():
+        return ()
+    wanted = _counting_again(shop, dataset.name)
+    found = _versions_of(shop, dataset.name, {slice_id: one.number for slice_id, one in wanted.items()})
+    rows: dict[str, DataFrame] = {}
+    for slice_id, version in found.items():
+        if version is not None and (read := _letters_at(shop, dataset.name, slice_id, version)) is not None:
+            rows[slice_id] = read
+    if rows:
+        _replace(shop, dataset.name, rows, {slice_id: wanted[slice_id].number for slice_id in rows})
+    lost = [one for slice_id, one in wanted.items() if slice_id in found and slice_id not in rows]
+    return tuple(_lost(one) for one in lost if one.counters.rejected_rows)
+
+
+def _counting_again(shop: Workshop, name: str) -> dict[str, Receipt]:
+    """The slices of which an attempt was rolled back and another one counts."""
+    history = shop.store.receipts.since(name, -1, 2**62, kinds=("data",))
+    withdrawn = {one.slice_id for one in history if one.state == "rolled back"}
+    return {one.slice_id: one for one in history if one.state == "live" and one.slice_id in withdrawn}
+
+
+def _versions_of(shop: Workshop, name: str, numbers: Mapping[str, int]) -> dict[str, int | None]:
+    """Slice -> the version that has the letters of its attempt; None is nowhere. Without those that lie there now."""
+    found: dict[str, int | None] = dict.fromkeys(numbers)
+    newest: set[str] = set()
+    for commit, identity in own_commits(shop.lake.delta_log(DEAD_LETTERS)) if numbers else ():
+        if identity.dataset != name or identity.kind != "data":
+            continue
+        told = {identity.slice_id: identity.number} if identity.part == "dead_letters" else {}
+        if identity.part == _PART:
+            told = cast("dict[str, int]", identity.details["of"])
+        for slice_id, number in told.items():
+            if number == numbers.get(slice_id) and found[slice_id] is None:
+                found[slice_id] = commit.version if slice_id in newest else -1
+            newest.add(slice_id)
+        if None not in found.values():
+            break
+    return {slice_id: version for slice_id, version in found.items() if version != -1 and slice_id in newest}
+
+
+def _letters_at(shop: Workshop, name: str, slice_id: str, version: int) -> DataFrame | None:
+    """The letters of a slice as they were at a version; None where they are gone."""
+    try:
+        lost = shop.lake.lost_files(DEAD_LETTERS, version)
+        if any(f"/dataset={name}/slice={slice_id}/" in file for file in lost):
+            return None
+        letters = shop.lake.read(DEAD_LETTERS, version=version, system_columns=True)
+    except TargetError:  # the version itself is gone from the history
+        return None
+    return letters.where(f"dataset = {text_literal(name)} AND slice = {text_literal(slice_id)}")
+
+
+def _replace(shop: Workshop, name: str, rows: Mapping[str, DataFrame], numbers: Mapping[str, int]) -> None:
+    identity = Identity(
+        dataset=name,
+        slice_id=WHOLE.id,
+        number=shop.store.leases.draw(name),
+        run_id=shop.run.run_id,
+        part=_PART,
+        run_time=shop.run.time.isoformat(),
+    )
+    table = shop.lake.open(DEAD_LETTERS, replace(identity, details={"of": dict(numbers)}))
+    empty = table.read().where("false")  # what a later release tells beside the record is NULL for earlier letters
+    every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), rows.values(), empty)
+    where = f"dataset = {text_literal(name)} AND slice IN ({', '.join(map(text_literal, rows))})"
+    table.replace(
+        fit_to_table(every, table, dataset=DEAD_LETTERS), where=where, partition_by=SIDE_PARTITIONS, within=True
+    )
+
+
+def _lost(receipt: Receipt) -> Finding:
+    return Finding(
+        dataset=receipt.dataset,
+        subject="dead letters",
+        message=f"Slice {receipt.slice_id} counts again as it was made when {receipt.counters.rejected_rows:,} of its "
+        "rows were set aside, and their dead letters are no longer kept.",
+        slice_id=receipt.slice_id,
+        cure=f"`lakewright run --again --select {receipt.dataset} --slice {receipt.slice_id}` judges the slice anew.",
+    )

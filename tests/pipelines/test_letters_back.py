@@ -1,0 +1,83 @@
+"""After a rollback the dead letters are those of the attempts that count again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+from lakewright.lake.side_tables import DEAD_LETTERS
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.times import utc_now
+from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.letters_back import bring_letters_back
+from lakewright.pipelines.replay_records import Edits
+from tests.pipelines.shop import ok, rows_of
+
+PIPELINE = """
+    from lakewright import CsvFiles, DeadLetter, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", CsvFiles("landing"), schema="order_id string, at timestamp", event_time="at")
+
+    @shop.dataset(event_time="at", guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"})]})
+    def clean(orders):
+        return orders
+"""
+ORDERS = """order_id,at,note
+a,2026-01-01 10:00:00,x
+,2026-01-01 11:00:00,x
+b,2026-01-02 10:00:00,x
+,2026-01-02 11:00:00,x
+"""
+
+
+def test_a_letter_that_was_replayed_is_open_again_where_its_slice_is_rolled_back(project):
+    shop = project({"pipelines/shop.py": PIPELINE, "landing/d1.csv": ORDERS})
+    began = utc_now()
+    tomorrow = began + timedelta(days=1)  # so that every letter was judged after any of the times asked for
+    ok(shop.run(at=tomorrow))
+    made = utc_now()
+    chosen = Selection("clean", slices=("2026-01-01",))
+    replayed = shop.replay_dead_letters(chosen, Edits(columns={"order_id": "n"}), at=tomorrow)
+    assert (replayed.corrected, len(rows_of(shop, "clean"))) == (1, 3)
+    assert shop.sql("SELECT * FROM dead_letters").count() == 1
+
+    shop.rollback("clean")
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]
+    assert shop.store.receipts.live("clean", "2026-01-01").counters.rejected == {"has_id": 1}
+    found = {row["slice"]: (row["state"], row["attempts"]) for row in shop.dead_letters().collect()}
+    assert found == {"2026-01-01": ("open", 1), "2026-01-02": ("open", 0)}
+    assert shop.sql("SELECT * FROM dead_letters").count() == 2
+    # What lies there again was set aside before: it is no news.
+    assert [[one.new for one in shop.count_dead_letters(since=since)] for since in (began, made)] == [[2], [0]]
+
+    # Taken back from before it was made for the first time, a slice has no letters: not as SQL either.
+    shop.rollback("clean", to=0)
+    (first,) = shop.store.receipts.live_slices("clean")
+    assert [row["slice"] for row in shop.sql("SELECT slice FROM dead_letters").collect()] == [first]
+
+
+def test_letters_that_are_no_longer_kept_are_told():
+    def receipt(slice_id: str, number: int, state: str, rejected: int) -> Receipt:
+        told = Receipt("clean", slice_id, "data", number, number - 1, number, datetime(2026, 1, 3, tzinfo=UTC))
+        return replace(told, state=state, counters=Counters(rejected={"has_id": rejected}))
+
+    # Attempts 1 and 2 count again, whose files are gone; the second had rejected nothing.
+    history = [receipt("2026-01-01", 1, "live", 3), receipt("2026-01-02", 2, "live", 0)]
+    history += [receipt("2026-01-01", 3, "rolled back", 0), receipt("2026-01-02", 4, "rolled back", 5)]
+    commits = [
+        Commit(place, datetime(2026, 1, 3, tzinfo=UTC), "WRITE", identity.to_json(), {}, {})
+        for place, identity in enumerate(
+            Identity("clean", one.slice_id, one.number, "r", part="dead_letters") for one in history
+        )
+    ]
+    log = SimpleNamespace(exists=lambda: True, bounds=lambda: (0, 3), commit=lambda version: commits[version])
+    lost = [f"file:/lake/{DEAD_LETTERS}/dataset=clean/slice={one.slice_id}/input=orders/part-0" for one in history]
+    lake = SimpleNamespace(log=lambda name: log, delta_log=lambda name: log, lost_files=lambda name, version: lost)
+    receipts = SimpleNamespace(since=lambda *args, **kinds: history)
+    shop = SimpleNamespace(lake=lake, store=SimpleNamespace(receipts=receipts))
+    (told,) = bring_letters_back(shop, SimpleNamespace(name="clean", is_source=False, is_stream=False))
+    assert told.slice_id == "2026-01-01"
+    assert "3 of its rows were set aside" in told.message
