@@ -23,19 +23,21 @@ from lakewright.lake.corrections import (
     corrections_of,
     identity_columns,
     in_key,
+    of_records,
     read_corrections,
     told_changes,
 )
 from lakewright.lake.lake import Lake
 from lakewright.lake.schemas import fit_to_table
-from lakewright.lake.side_tables import DEAD_LETTERS
+from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID
 from lakewright.model.arrivals import Arrival
+from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.references import Pinned, Reference
 from lakewright.model.slices import ANY_CELL, ARRIVAL_COLUMN, EVENT_COLUMN, WHOLE, Slice
 from lakewright.model.sql import text_literal
 from lakewright.model.times import Grid, cell_of
-from lakewright.pipelines.dead_letter_life import retire_replaced
+from lakewright.pipelines.dead_letter_life import all_letters, note_life, retire_replaced
 from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.harvest import receipt_of, unaccounted
 from lakewright.store import Store
@@ -220,14 +222,49 @@ def _look_up_originals(shop: Workshop, source: str, slice_: Slice, version: int)
     corrections = read_corrections(shop.lake, source)
     assert corrections is not None
     bronze = shop.lake.read(source, version=version, system_columns=True)
-    keys = identity_columns(bronze.columns)
-    known = corrections.where(f"{PART_COLUMN} = 'in'").select(*keys).distinct()
-    originals = bronze.where(f"{slice_.predicate()} AND {EVENT_COLUMN} IS NOT NULL").join(known, keys, "left_semi")
+    arrived = bronze.where(slice_.predicate())
+    counting = corrections.where(f"{PART_COLUMN} = 'in'")
+    _give_up(shop, source, slice_, of_records(counting.where(slice_.predicate()), arrived, how="left_anti"))
+    originals = of_records(arrived.where(f"{EVENT_COLUMN} IS NOT NULL"), counting, how="left_semi")
     rows = corrections.where("false").unionByName(as_out_rows(originals), allowMissingColumns=True)
     table = shop.lake.open(corrections_of(source), correction_identity(shop, source))
     where = f"{PART_COLUMN} = 'out' AND {slice_.predicate()}"
     fitted = fit_to_table(rows, table, dataset=corrections_of(source))
     table.replace(fitted, where=where, partition_by=CORRECTION_PARTITIONS, within=True)
+
+
+def _give_up(shop: Workshop, source: str, slice_: Slice, orphans: DataFrame) -> None:
+    """Runs a job that counts corrections whose records are read otherwise now, and others that withdraw them.
+
+    Where columns tell a record (CSV, Parquet, Delta, a database) another schema gives it another hash. Its correction
+    would count beside it: better it is set aside once more, and somebody is told.
+    """
+    from pyspark.sql import functions as F
+
+    lost = orphans.count()
+    if not lost:
+        return
+    keys = identity_columns(orphans.columns)
+    told = {"_lw_file": "file", "_lw_file_version": "file_version", "_lw_hash": "record_hash"}
+    names = [f"{key} AS {told.get(key, key.removeprefix('_lw_'))}" for key in keys]
+    of_source = f"{text_literal(source)} AS input"
+    offset = "CAST(NULL AS BIGINT) AS offset"
+    ids = orphans.selectExpr(of_source, offset, *names).select(F.expr(RECORD_ID).alias("id")).distinct()
+    if (letters := all_letters(shop)) is not None:
+        closed = letters.where(f"input = {text_literal(source)} AND state <> 'retired'").join(ids, "id", "left_semi")
+        note_life(shop, closed, "retired", note=f"{slice_.id} was read by another schema", of=source)
+    table = shop.lake.open(corrections_of(source), correction_identity(shop, source))
+    same = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
+    table.merge(orphans.select(*keys).distinct(), on=same, clauses="WHEN MATCHED THEN DELETE")
+    finding = Finding(
+        dataset=source,
+        subject="corrections",
+        message=f"{lost:,} corrections of {source} were given up: {slice_.id} was read again by another schema, and "
+        "their records are no longer told by the same columns. They count as they arrived.",
+        slice_id=slice_.id,
+        cure="`lakewright dead-letters list` shows what is set aside of them: correct it once more.",
+    )
+    shop.store.findings.add([finding], run_id=shop.run.run_id, now=shop.now())
 
 
 def as_out_rows(originals: DataFrame) -> DataFrame:
