@@ -22,6 +22,7 @@ from lakewright.lake.delta_errors import explain_write_error
 from lakewright.lake.locks import TableLocks
 from lakewright.lake.log import DeltaLog
 from lakewright.model.identity import Identity
+from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.receipts import Commit
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class AttemptTable:
 
         def write() -> None:
             new = not self.exists()
-            rows = _only_within(frame, where) if new and where != "true" and not within else frame
-            writer = rows.write.format("delta").mode("overwrite")
+            rows = only_within(frame, where) if new and where != "true" and not within else frame
+            writer = overwriting(rows)
             if new:
                 writer = writer.options(**self._properties)
             if partition_by:
@@ -136,7 +137,7 @@ class AttemptTable:
         """Runs a job that replaces all rows and the layout by the frame's; None where Delta skipped it."""
 
         def write() -> None:
-            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer = overwriting(frame).option("overwriteSchema", "true")
             writer.partitionBy(*partition_by).save(self._path)
 
         return self._commit(write)
@@ -183,7 +184,7 @@ class AttemptTable:
         partitions = [name for name in self.log.partition_columns() or () if name not in columns]
 
         def write() -> None:
-            writer = kept.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer = overwriting(kept).option("overwriteSchema", "true")
             writer.partitionBy(*partitions).save(self._path)
 
         return self._as("schema", "columns")._commit(write)
@@ -299,11 +300,3 @@ class AttemptTable:
         finally:
             for name in chosen:
                 conf.unset(name)
-
-
-def _only_within(frame: DataFrame, where: str) -> DataFrame:
-    """The same rows, failing where one lies outside: Delta checks a predicate only once the table is there."""
-    from pyspark.sql import functions as F
-
-    outside = F.raise_error(F.lit("DELTA_REPLACE_WHERE_MISMATCH"))
-    return frame.where(F.when(F.coalesce(F.expr(where), F.lit(False)), F.lit(True)).otherwise(outside.cast("boolean")))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from lakewright.patterns.idempotency.data_overwrite import (
     read_version,
     remove_unused_files,
 )
+from lakewright.patterns.idempotency.delta_paths import DeltaPath
+from lakewright.patterns.idempotency.merge_history import truncate
 
 DAY = "event_date = '2026-01-02'"
 
@@ -59,17 +62,37 @@ def test_rows_that_a_corrected_input_no_longer_has_are_gone(spark: SparkSession,
 
 
 @pytest.mark.shows("04.data-overwrite", 3)
-def test_a_row_outside_the_slice_is_refused_with_the_predicate(spark: SparkSession, two_days: str) -> None:
+def test_a_row_outside_the_slice_is_refused_with_the_predicate(
+    spark: SparkSession, two_days: str, lake_folder: Path
+) -> None:
     before = version(two_days)
     stray = visits(spark, ("v2", "2026-01-02"), ("v9", "2026-01-03"))
-    with pytest.raises(InputError, match="event_date = '2026-01-02'"):
-        overwrite_slice(stray, two_days, where=DAY)
+    new = str(lake_folder / "new")
+    for path in (two_days, new):
+        with pytest.raises(InputError, match="event_date = '2026-01-02'"):
+            overwrite_slice(stray, path, where=DAY)
+    with pytest.raises(Exception, match="REPLACE_WHERE_MISMATCH"):
+        DeltaPath(new, spark).replace(stray, where=DAY)
     assert version(two_days) == before
+    assert not DeltaPath(new, spark).exists()
 
 
+@pytest.fixture(params=["static", "dynamic"])
+def partition_mode(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """What many clusters set for everybody."""
+    name = "spark.sql.sources.partitionOverwriteMode"
+    before = spark.conf.get(name)
+    spark.conf.set(name, request.param)
+    yield request.param
+    spark.conf.set(name, before)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("partition_mode")
 def test_without_a_slice_the_whole_table_is_replaced(spark: SparkSession, two_days: str) -> None:
     overwrite_slice(visits(spark, ("v9", "2026-01-09")), two_days)
     assert table(spark, two_days) == [("v9", "2026-01-09")]
+    truncate(spark, two_days, datetime(2026, 1, 1, tzinfo=UTC))
+    assert table(spark, two_days) == []
 
 
 def broken(frame: DataFrame) -> DataFrame:
@@ -192,7 +215,7 @@ def test_an_empty_input_is_refused_and_the_data_kept(spark: SparkSession, two_da
 def test_the_days_that_a_feed_brings_are_replaced_without_naming_them(spark: SparkSession, lake_folder: Path) -> None:
     path, schema = str(lake_folder / "visits"), "day string, page string"
     loaded = spark.createDataFrame([("d1", "/a"), ("d1", "/b"), ("d2", "/a")], schema)
-    overwrite_slice(loaded, path, using=["day"])
+    loaded.write.format("delta").save(path)
     again = spark.createDataFrame([("d1", "/c"), ("d3", "/a")], schema)
     with pytest.raises(ConfigurationError, match="deletion vectors"):
         overwrite_slice(again, path, using=["day"])
@@ -200,6 +223,13 @@ def test_the_days_that_a_feed_brings_are_replaced_without_naming_them(spark: Spa
     for _ in range(2):
         overwrite_slice(again, path, using=["day"])
         assert table(spark, path) == [("d1", "/c"), ("d2", "/a"), ("d3", "/a")]
+    new = str(lake_folder / "new")
+    for _ in range(2):  # a table that it makes can be replaced in this way, too
+        overwrite_slice(again, new, using=["day"])
+    assert table(spark, new) == [("d1", "/c"), ("d3", "/a")]
+    for where in (path, new):
+        with pytest.raises(InputError, match="day is NULL in a row"):
+            overwrite_slice(spark.createDataFrame([(None, "/x")], schema), where, using=["day"])
     with pytest.raises(MissingColumnsError, match="Did you mean 'day'"):
         overwrite_slice(again, path, using=["dy"])
     with pytest.raises(ConfigurationError, match="not both"):

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, name_and_words
+from lakewright.model.overwrites import overwriting
 from lakewright.patterns.idempotency.delta_paths import table_exists
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _call(step: Step, frame: DataFrame, what: str, run: str) -> DataFrame:
 
 
 def _keep(frame: DataFrame, step: Step, cut: str, run: str) -> DataFrame:
-    writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer = overwriting(frame).option("overwriteSchema", "true")
     writer.option("userMetadata", _mark(step, run)).save(cut)
     kept = _kept(frame.sparkSession, step, run)
     assert kept is not None

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
+from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.protocols import WriteContext
 from lakewright.model.receipts import Commit
 from lakewright.patterns.idempotency.delta_paths import table_exists
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _VECTORS = "delta.enableDeletionVectors"
+_NULL_USING = "a column that rows are replaced by is NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ def overwrite_slice(
     """Runs a job that replaces, in one Delta commit, the rows of the table that fulfil ``where`` by the frame's.
 
     With ``using`` (instead) those whose values in these columns occur in the frame: for a feed that brings whole days
-    and does not say beforehand which. The table needs deletion vectors for it. Without both the whole table is
-    replaced.
+    and does not say beforehand which. They must not be NULL, and the table needs deletion vectors, which one that is
+    made here has. Without both the whole table is replaced.
 
     >>> visits = spark.createDataFrame([("v1", "2026-01-05")], "visit string, day string")
     >>> overwrite_slice(visits, folder, where="day = '2026-01-05'")
@@ -94,30 +96,53 @@ def overwrite_slice(
         raise ConfigurationError("Data Overwrite: say 'where' or 'using', not both.")
     if empty == "fail":
         refuse_empty(df, what="Data Overwrite")
-    if using and table_exists(df.sparkSession, path):
-        _replace_using(df, path, using)
-        return
-    writer = df.write.format("delta").mode("overwrite")
-    if where is not None:
-        writer = writer.option("replaceWhere", where)
-    if partition_by:
-        writer = writer.partitionBy(*partition_by)
+    there = bool(where is not None or using) and table_exists(df.sparkSession, path)
     try:
-        writer.save(path)
+        if using:
+            _replace_using(_told_apart(df, using), path, using, there=there, partition_by=partition_by)
+            return
+        rows = df if where is None or there else only_within(df, where)
+        writer = overwriting(rows) if where is None else overwriting(rows).option("replaceWhere", where)
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(path)
     except Exception as error:
-        if "DELTA_REPLACE_WHERE_MISMATCH" not in str(error):
+        explained = _explained(error, where, using)
+        if explained is None:
             raise
-        raise InputError(
+        raise explained from error
+
+
+def _explained(error: Exception, where: str | None, using: Sequence[str]) -> InputError | None:
+    if "DELTA_REPLACE_WHERE_MISMATCH" in str(error):
+        return InputError(
             f"Data Overwrite: a row lies outside the slice that is being replaced ({where}). Nothing was written.",
             hint="Filter the rows to the slice, or widen the predicate.",
-        ) from error
+        )
+    if _NULL_USING in str(error):
+        return InputError(
+            f"Data Overwrite: {', '.join(using)} is NULL in a row: such rows would be added by each repeat, for NULL "
+            "equals nothing. Nothing was written.",
+            hint="Give them a value, set them aside, or say which rows are replaced: where=...",
+        )
+    return None
 
 
-def _replace_using(df: DataFrame, path: str, using: Sequence[str]) -> None:
-    columns = df.columns
-    if isinstance(using, str) or (missing := [name for name in using if name not in columns]):
+def _told_apart(df: DataFrame, using: Sequence[str]) -> DataFrame:
+    """The same rows, failing where a column that they are replaced by is NULL."""
+    from pyspark.sql import functions as F
+
+    schema = df.schema
+    if isinstance(using, str) or (missing := [name for name in using if name not in schema.names]):
         missing = [using] if isinstance(using, str) else missing
-        raise MissingColumnsError(pattern="Data Overwrite (using)", missing=missing, present=columns)
+        raise MissingColumnsError(pattern="Data Overwrite (using)", missing=missing, present=schema.names)
+    refusal = F.raise_error(F.lit(_NULL_USING))
+    return df.withColumns({name: F.coalesce(F.col(f"`{name}`"), refusal.cast(schema[name].dataType)) for name in using})
+
+
+def _replace_using(df: DataFrame, path: str, using: Sequence[str], *, there: bool, partition_by: Sequence[str]) -> None:
+    if not there:
+        writer = overwriting(df).option(_VECTORS, "true")
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(path)
+        return
     detail = df.sparkSession.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").first()
     if detail is None or dict(detail[0] or {}).get(_VECTORS) != "true":
         # Delta 4.4 fails half-way on such a table: it looks for files to rewrite and finds none.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING
 
+from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.receipts import Commit
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class DeltaPath:
     def replace(
         self, frame: DataFrame, *, where: str, partition_by: Sequence[str] = (), within: bool = False
     ) -> Commit | None:
-        writer = frame.write.format("delta").mode("overwrite")
+        rows = only_within(frame, where) if where != "true" and not within and not self.exists() else frame
+        writer = overwriting(rows)
         writer = writer.partitionBy(*partition_by) if partition_by else writer
         (writer if where == "true" else writer.option("replaceWhere", where)).save(self._path)
         return last_commit(self._spark, self._path)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import TargetError
+from lakewright.model.overwrites import overwriting
 from lakewright.model.receipts import Commit
 from lakewright.model.times import parse_time
 from lakewright.patterns.idempotency.delta_paths import DeltaPath, last_commit
@@ -21,7 +22,7 @@ from lakewright.patterns.idempotency.going_back import Execution
 from lakewright.patterns.ingestion.own_session import own_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 __all__ = ["MergeHistory", "StampedPath", "read_merges", "restore_to", "shown", "stamp", "truncate"]
 
@@ -87,7 +88,7 @@ def followed(commits: Mapping[int, Mapping[str, Any]], path: str) -> MergeHistor
 
 def truncate(spark: SparkSession, path: str, at: datetime) -> None:
     """Runs a job that empties the table; the commit is there even where it was empty before."""
-    _write_nothing(spark, path, "overwrite", stamp(at, "truncate"))
+    _write_nothing(overwriting(_nothing(spark, path)), path, stamp(at, "truncate"))
 
 
 def restore_to(spark: SparkSession, path: str, version: int, at: datetime) -> None:
@@ -119,15 +120,19 @@ class StampedPath(DeltaPath):
         commit = last_commit(self.spark, self.path)
         if commit is None or commit.metadata != mine:
             # A MERGE that finds nothing to do may leave no commit; an empty one then holds the execution.
-            _write_nothing(self.spark, self.path, "append", mine)
+            nothing = _nothing(self.spark, self.path).write.format("delta").mode("append")
+            _write_nothing(nothing, self.path, mine)
             commit = last_commit(self.spark, self.path)
         return commit
 
 
-def _write_nothing(spark: SparkSession, path: str, mode: str, metadata: str) -> None:
-    nothing = spark.read.format("delta").load(path).limit(0).write.format("delta").mode(mode)
+def _nothing(spark: SparkSession, path: str) -> DataFrame:
+    return spark.read.format("delta").load(path).limit(0)
+
+
+def _write_nothing(writer: DataFrameWriter, path: str, metadata: str) -> None:
     # Delta leaves a commit without rows out, unless a transaction is noted in it.
-    told = nothing.option("userMetadata", metadata).option("txnAppId", f"{_MARK}:{uuid.uuid4().hex}")
+    told = writer.option("userMetadata", metadata).option("txnAppId", f"{_MARK}:{uuid.uuid4().hex}")
     told.option("txnVersion", 1).save(path)
 
 

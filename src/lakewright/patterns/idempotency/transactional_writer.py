@@ -33,7 +33,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from lakewright.errors import ConfigurationError, TargetError
+from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.times import parse_duration
+from lakewright.patterns.idempotency.delta_paths import table_exists
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,9 +96,12 @@ def write_in_transaction(
     mine = json.dumps({"write": uuid.uuid4().hex, "run": run})
 
     def write() -> None:
-        writer = df.write.format("delta").mode("append" if where is None else "overwrite").option("userMetadata", mine)
-        if where is not None:
-            writer = writer.option("replaceWhere", where)
+        if where is None:
+            writer = df.write.format("delta").mode("append")
+        else:
+            there = table_exists(df.sparkSession, path)
+            writer = overwriting(df if there else only_within(df, where)).option("replaceWhere", where)
+        writer = writer.option("userMetadata", mine)
         if run is not None:
             writer = writer.option("txnAppId", run[0]).option("txnVersion", run[1])
         (writer.partitionBy(*partition_by) if partition_by else writer).save(path)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.model.arrivals import Arrival
 from lakewright.model.loads import LoadLimits
+from lakewright.model.overwrites import overwriting
 from lakewright.model.protocols import Found, LoadContext, Source, SourceContext
 from lakewright.patterns.idempotency.delta_paths import table_exists
 from lakewright.patterns.ingestion.load_checks import judge_rows
@@ -137,7 +138,7 @@ def load_whole(
         )
     before = spark.read.format("delta").load(path).count() if loads and max_loss is not None else None
     judge_rows(df, LoadLimits(min_rows, max_loss, rules), what=what, rows_before=before)
-    writer = df.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer = overwriting(df).option("overwriteSchema", "true")
     if version is not None:
         writer = writer.option("userMetadata", json.dumps({_NOTE: version}))
     (writer.partitionBy(*partition_by) if partition_by else writer).save(path)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.contracts import Contract
+from lakewright.model.overwrites import overwriting
 from lakewright.patterns.idempotency.delta_paths import newest_version, table_exists
 from lakewright.patterns.idempotency.file_swap import overwrite_files
 from lakewright.patterns.ingestion.mirror_folder import mirror_folder
@@ -113,7 +114,7 @@ def replicate_unchanged(
     rows = rows if where is None else rows.where(where)
     described = spark.sql(f"DESCRIBE DETAIL delta.`{source}`").select("partitionColumns", "properties").first()
     assert described is not None
-    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", json.dumps({"replica_of": pinned}))
+    writer = overwriting(rows).option("userMetadata", json.dumps({"replica_of": pinned}))
     writer = writer.option("replaceWhere", where) if where is not None else writer.option("overwriteSchema", "true")
     if not table_exists(spark, target):
         kept = {k: v for k, v in described["properties"].items() if k.startswith("delta.") and not k.startswith(_OWN)}

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaChangeError
 from lakewright.model.contracts import Contract
+from lakewright.model.overwrites import overwriting
 from lakewright.model.sql import quoted
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
 from lakewright.patterns.ingestion.replica_proof import Proof, compare_copies, prove_rows
@@ -116,9 +117,7 @@ def replicate_transformed(
     source = df if where is None else df.where(where)
     kept = allowed if where is None else allowed.where(where)
     if where is None:
-        kept.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy(*partition_by).save(
-            target
-        )
+        overwriting(kept).option("overwriteSchema", "true").partitionBy(*partition_by).save(target)
     else:
         overwrite_slice(kept, target, where=where, empty="allow", partition_by=partition_by)
     copied = df.sparkSession.read.format("delta").load(target)

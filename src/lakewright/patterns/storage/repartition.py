@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, TargetError
+from lakewright.model.overwrites import overwriting
 from lakewright.patterns.idempotency.delta_paths import newest_version, partition_columns, table_exists
 from lakewright.patterns.storage.horizontal_partitioner import (
     HorizontalPartitioner,
@@ -65,7 +66,7 @@ def repartition_table(
     mark = uuid.uuid4().hex
     try:
         refuse_too_many_partitions(frame, layout=layout, what=_WHAT)
-        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer = overwriting(frame).option("overwriteSchema", "true")
         writer.option("userMetadata", mark).partitionBy(*layout.by).save(path)
     except Exception as error:
         explained = explain_null_partition(error)
