@@ -129,7 +129,8 @@ def test_a_task_that_fails_half_way_leaves_the_old_version(spark: SparkSession, 
 def test_swapped_files_are_the_new_ones_and_an_open_reader_keeps_the_old(
     spark: SparkSession, lake_folder: Path
 ) -> None:
-    path = str(lake_folder / "visits")
+    (lake_folder / "mount").symlink_to(lake_folder)
+    path = str(lake_folder / "mount" / "visits")  # a folder above it may be a link of its own
     overwrite_files(visits(spark, ("v1", "d")), path)
     opened = spark.read.parquet(current_files(path))
     overwrite_files(visits(spark, ("v2", "d")), path)

@@ -83,7 +83,9 @@ def _place(path: str) -> Path:
             f"Data Overwrite: {path} is not on a local file system, so that no link can be exchanged there.",
             hint="Write a Delta table instead: overwrite_slice(df, path).",
         )
-    place = Path(path.removeprefix("file://")).absolute()
+    given = Path(path.removeprefix("file://")).absolute()
+    # Only the last part is our link: a folder above it that is one, too, would give each version two names.
+    place = given.parent.resolve() / given.name
     if place.exists() and not place.is_symlink():
         raise ConfigurationError(
             f"Data Overwrite: {place} is an ordinary folder, and replacing it would take two steps. Nothing was "
