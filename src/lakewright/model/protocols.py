@@ -195,7 +195,6 @@ class WriteContext:
     table: Table
     run: Run
     partition_by: tuple[str, ...] = ()
-    keys_immutable: tuple[str, ...] = ()
     back_to: int | None = None
     """The position that a table outside the lake goes back to before the slice is merged; None: it does not."""
 

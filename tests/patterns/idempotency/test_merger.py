@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests.patterns.delta import live_files, rows, table, version
 
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError, TargetError
@@ -95,8 +96,11 @@ def test_several_changes_of_a_key_without_an_order_are_refused_with_samples(spar
     given(devices(spark, ("phone", "X1")), path)
     before = version(path)
     twice = devices(spark, ("watch", "W1"), ("watch", "W2"), ("phone", "X2"))
-    with pytest.raises(InputError, match=r"type='watch'.*Nothing was written"):
-        merge_changes(twice, path, keys=["type"])
+    for found in (twice, twice.selectExpr("*", "1 AS price")):
+        with pytest.raises(InputError, match=r"type='watch'.*Nothing was written"):
+            merge_changes(found, path, keys=["type"], new_columns="add")
+    with pytest.raises(MissingColumnsError, match="Did you mean 'type'"):
+        merge_changes(twice.selectExpr("*", "1 AS price"), path, keys=["typ"], new_columns="add")
     assert version(path) == before
 
 
@@ -124,13 +128,21 @@ def test_a_column_that_the_table_lacks_is_refused(spark: SparkSession, path: str
     merge_changes(wider.selectExpr("*", "false AS gone"), path, keys=["type"], deleted="gone", new_columns="add")
     assert spark.read.format("delta").load(path).columns == ["type", "name", "price"]
     assert table(spark, path) == [("phone", "X2", 3)]
+    # A soft delete needs its mark: without one the row would be updated, and live.
+    gone = flagged(spark, ("phone", "X1", True)).withColumn("price", F.lit(0))
+    soft = {"keys": ["type"], "deleted": "is_deleted", "delete": "soft"}
+    with pytest.raises(SchemaChangeError, match="no column is_deleted, by which deleted rows would be marked"):
+        merge_changes(gone, path, **soft)  # type: ignore[arg-type]
+    merge_changes(gone, path, **soft, new_columns="add")  # type: ignore[arg-type]
+    assert table(spark, path) == [("phone", "X1", 0, True)]
 
 
 def test_the_last_change_by_sequence_counts(spark: SparkSession, path: str) -> None:
+    # A dot in a name is part of it.
     changes = spark.createDataFrame(
-        [("a", 1, 10), ("a", 2, 30), ("a", 3, 20), ("b", 4, None)], "k string, v int, seq int"
+        [("a", 1, 10), ("a", 2, 30), ("a", 3, 20), ("b", 4, None)], "`k.id` string, v int, `seq.no` int"
     )
-    merge_changes(changes, path, keys=["k"], sequence="seq")
+    merge_changes(changes, path, keys=["k.id"], sequence="seq.no")
     assert table(spark, path) == [("a", 2, 30), ("b", 4, None)]
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
     assert detail["properties"]["delta.enableDeletionVectors"] == "true"
@@ -181,10 +193,13 @@ def test_only_the_partitions_that_the_changes_name_are_read(spark: SparkSession,
 
 
 def test_history_keeps_each_version_whatever_the_order_of_arrival(spark: SparkSession, path: str) -> None:
-    schema = "user int, country string, since int"
+    schema = "`user.id` int, country string, since int"
     history = Scd2(valid_from="since", valid_to="until", current="now")
     for batch in [[(1, "PL", 5)], [(1, "FR", 1), (2, "DE", 2)], [(1, "FR", 1)], [(1, "IT", 3)]]:
-        merge_changes(spark.createDataFrame(batch, schema), path, keys=["user"], history=history)
+        merge_changes(spark.createDataFrame(batch, schema), path, keys=["user.id"], history=history)
+    wider = spark.createDataFrame([(1, "IT", 3, 7)], f"{schema}, age int")
+    with pytest.raises(SchemaChangeError, match="a column age that the table lacks"):
+        merge_changes(wider, path, keys=["user.id"], history=history)
     assert table(spark, path) == [
         (1, "FR", 1, 3, False),
         (1, "IT", 3, 5, False),

@@ -38,7 +38,7 @@ from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Merger", "keep_last_change", "merge_changes", "refuse_ambiguous_keys"]
+__all__ = ["Merger", "keep_last_change", "merge_changes", "merge_clauses", "refuse_ambiguous_keys", "stored_columns"]
 
 _MOST_PARTITIONS = 1_000
 """A longer list of values costs more to plan than it saves."""
@@ -98,25 +98,36 @@ class Merger:
             raise MissingColumnsError(pattern=f"{what} (Merger)", missing=missing, present=columns)
 
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
-        columns = frame.columns
-        self.refuse_missing_columns(columns, ctx.dataset)
-        if self.history is not None and isinstance(ctx.table, MergesRows):
-            raise ConfigurationError(f"{ctx.dataset}: a history (Scd2) is kept in the lake only. Nothing was written.")
+        self.check(frame, ctx.dataset)
+        return self.apply(frame, ctx)
+
+    def check(self, frame: DataFrame, what: str) -> None:
+        """Runs a job over the keys: refuses what cannot be merged, whatever the table is like."""
+        self.refuse_missing_columns(frame.columns, what)
         if self.history is not None:
-            refuse_ambiguous_keys(frame, keys=[*self.keys, self.history.valid_from], what=ctx.dataset)
-            return self._publish_history(frame, ctx, self.history)
-        if self.sequence is not None:
-            refuse_null_keys(frame, keys=self.keys, what=ctx.dataset)
-            frame = keep_last_change(frame, keys=self.keys, sequence=self.sequence)
+            refuse_ambiguous_keys(frame, keys=[*self.keys, self.history.valid_from], what=what)
+        elif self.sequence is not None:
+            refuse_null_keys(frame, keys=self.keys, what=what)
         else:
-            refuse_ambiguous_keys(frame, keys=self.keys, what=ctx.dataset)
+            refuse_ambiguous_keys(frame, keys=self.keys, what=what)
+
+    def apply(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
+        """Runs the MERGE of changes that were checked."""
+        if self.history is not None:
+            return self._publish_history(frame, ctx, self.history)
+        columns = frame.columns
+        if self.sequence is not None:
+            frame = keep_last_change(frame, keys=self.keys, sequence=self.sequence)
         if isinstance(ctx.table, MergesRows):
             return ctx.table.merge_rows(frame, KeyedChanges(self.keys, self.sequence, self.deleted, self.delete))
-        clauses = merge_clauses(_stored(columns, ctx, self.deleted), deleted=self.deleted, delete=self.delete)
+        clauses = merge_clauses(self._stored(columns, ctx), deleted=self.deleted, delete=self.delete)
         on = _match(self.keys) + self._prune(frame, ctx)
         return ctx.table.merge(frame, on=on, clauses=clauses, partition_by=ctx.partition_by)
 
     def _publish_history(self, frame: DataFrame, ctx: WriteContext, history: Scd2) -> Commit | None:
+        if isinstance(ctx.table, MergesRows):
+            raise ConfigurationError(f"{ctx.dataset}: a history (Scd2) is kept in the lake only. Nothing was written.")
+        self._stored(frame.columns, ctx)
         known = ctx.table.read() if ctx.table.exists() else None
         chain = chain_versions(frame, known, keys=self.keys, history=history)
         columns = [name for name in chain.columns if name not in (*self.keys, history.valid_from)]
@@ -127,8 +138,15 @@ class Merger:
 
     def _prune(self, frame: DataFrame, ctx: WriteContext) -> str:
         # A column that may change for a key would hide the old row from the match, and the key would be doubled.
-        safe = [name for name in ctx.partition_by if name in (*self.keys, *ctx.keys_immutable)]
+        safe = [name for name in ctx.partition_by if name in self.keys]
         return "".join(_one_of(frame, name) for name in safe) if ctx.table.exists() else ""
+
+    def _stored(self, columns: Sequence[str], ctx: WriteContext) -> list[str]:
+        """The columns of the feed that the target keeps."""
+        if not ctx.table.exists():
+            return list(columns)
+        kept = [field.name for field in ctx.table.schema()]
+        return stored_columns(columns, kept, deleted=self.deleted, delete=self.delete, what=ctx.dataset)
 
 
 def merge_changes(
@@ -163,12 +181,13 @@ def merge_changes(
     else:
         table = target
     laid_out = partition_columns(table.spark, table.path) if table.exists() else ()
+    writer.check(df, table.path)
     if new_columns == "add" and table.exists():
-        refuse_null_keys(df, keys=keys, what=table.path)
-        add_missing_columns(table.spark, table.path, df.schema, but=(deleted,) if deleted else ())
+        applied_only = (deleted,) if deleted and delete == "hard" else ()
+        add_missing_columns(table.spark, table.path, df.schema, but=applied_only)
     run = Run(run_id="library", pipeline="library", time=utc_now())
     context = WriteContext(dataset=table.path, slice=WHOLE, table=table, run=run, partition_by=laid_out)
-    return writer.publish(df, context)
+    return writer.apply(df, context)
 
 
 def keep_last_change(df: DataFrame, *, keys: Sequence[str], sequence: str) -> DataFrame:
@@ -177,7 +196,8 @@ def keep_last_change(df: DataFrame, *, keys: Sequence[str], sequence: str) -> Da
     from pyspark.sql import functions as F
 
     ties = content_order(df, but=[*keys, sequence])
-    newest_first = Window.partitionBy(*keys).orderBy(F.col(sequence).desc_nulls_last(), *ties)
+    of_key = Window.partitionBy(*[f"`{key}`" for key in keys])
+    newest_first = of_key.orderBy(F.col(f"`{sequence}`").desc_nulls_last(), *ties)
     return df.withColumn("_lw_rank", F.row_number().over(newest_first)).where("_lw_rank = 1").drop("_lw_rank")
 
 
@@ -199,18 +219,28 @@ def merge_clauses(
     return f"{first}WHEN MATCHED THEN {update} WHEN NOT MATCHED{known} THEN {insert}"
 
 
-def _stored(columns: Sequence[str], ctx: WriteContext, deleted: str | None) -> list[str]:
-    """The columns of the feed that the target keeps: all of them, but a flag that it never had."""
-    if not ctx.table.exists():
-        return list(columns)
-    present = {field.name for field in ctx.table.schema()}
-    if strangers := [name for name in columns if name not in present and name != deleted]:
+def stored_columns(
+    columns: Sequence[str],
+    kept: Sequence[str],
+    *,
+    deleted: str | None,
+    delete: Literal["hard", "soft"],
+    what: str,
+) -> list[str]:
+    """The columns of a feed that a table keeps: all of them, but a flag that it never had, where deletes are hard."""
+    if strangers := [name for name in columns if name not in kept and name != deleted]:
         raise SchemaChangeError(
-            f"{ctx.dataset}: the changes have a column {', '.join(strangers)} that the table lacks. Nothing was "
-            "written.",
-            hint='Drop it from the changes, or let it be added: new_columns="add".',
+            f"{what}: the changes have a column {', '.join(strangers)} that the table lacks. Nothing was written.",
+            hint='Drop it from the changes, or let it be added: new_columns="add" of merge_changes, or ALTER TABLE ... '
+            "ADD COLUMNS.",
         )
-    return [name for name in columns if name in present]
+    if delete == "soft" and deleted is not None and deleted not in kept:
+        raise SchemaChangeError(
+            f"{what}: the table has no column {deleted}, by which deleted rows would be marked. Nothing was written.",
+            hint=f'Let it be added: new_columns="add", or ALTER TABLE ... ADD COLUMNS ({deleted} boolean); or use '
+            'delete="hard".',
+        )
+    return [name for name in columns if name in kept]
 
 
 def _one_of(frame: DataFrame, name: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
@@ -51,14 +53,18 @@ def chain_versions(df: DataFrame, known: DataFrame | None, *, keys: Sequence[str
     columns = df.columns
     if missing := [name for name in (*keys, history.valid_from) if name not in columns]:
         raise MissingColumnsError(pattern="Scd2", missing=missing, present=columns)
+    quoted = [f"`{key}`" for key in keys]
     versions = df.withColumn("_lw_new", F.lit(1))
     if known is not None:
-        touched = df.select(*keys).distinct()
-        before = known.join(touched, on=list(keys), how="left_semi").select(*columns).withColumn("_lw_new", F.lit(0))
+        touched = df.select(*quoted).distinct()
+        same_key = reduce(and_, [F.col(f"known.{key}") == F.col(f"touched.{key}") for key in quoted])
+        before = known.alias("known").join(touched.alias("touched"), on=same_key, how="left_semi")
+        before = before.select(*[f"`{name}`" for name in columns]).withColumn("_lw_new", F.lit(0))
         versions = before.unionByName(versions)
     # A change that comes again replaces what is known of the same moment.
-    same_moment = Window.partitionBy(*keys, history.valid_from).orderBy(F.col("_lw_new").desc())
+    since = f"`{history.valid_from}`"
+    same_moment = Window.partitionBy(*quoted, since).orderBy(F.col("_lw_new").desc())
     one_each = versions.withColumn("_lw_rank", F.row_number().over(same_moment)).where("_lw_rank = 1")
-    in_order = Window.partitionBy(*keys).orderBy(history.valid_from)
-    chained = one_each.withColumn(history.valid_to, F.lead(history.valid_from).over(in_order))
-    return chained.withColumn(history.current, F.col(history.valid_to).isNull()).drop("_lw_rank", "_lw_new")
+    in_order = Window.partitionBy(*quoted).orderBy(since)
+    chained = one_each.withColumn(history.valid_to, F.lead(since).over(in_order))
+    return chained.withColumn(history.current, F.col(f"`{history.valid_to}`").isNull()).drop("_lw_rank", "_lw_new")
