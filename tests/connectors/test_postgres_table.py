@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import count
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import functions as F
 from tests.pipelines.shop import land, made, ok, order
+from tests.pipelines.streaming import until
 from tests.processes import LAKEWRIGHT, killed
 
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
@@ -31,6 +33,7 @@ from lakewright.errors import (
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.connections import Connection, Connections
 from lakewright.model.identity import Identity
+from lakewright.model.outside import KeyedChanges
 from lakewright.model.secrets import Secret
 from lakewright.patterns.idempotency.merger import Merger, keep_last_change
 from lakewright.patterns.idempotency.scd2 import Scd2
@@ -133,6 +136,28 @@ def test_where_the_insert_fails_the_delete_is_rolled_back(spark, database):
     assert database.stages() == []
 
 
+def test_two_calls_that_replace_the_same_rows_at_once_take_turns(spark, database):
+    # Each INSERT waits until we let it: by then both have deleted, unless the second waits for the first.
+    database.rows(
+        "CREATE TABLE t (day text, n int); CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END'; "
+        "CREATE TRIGGER wait BEFORE INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION wait()"
+    )
+    frame = spark.createDataFrame([("d1", 1)], "day string, n int").coalesce(1)
+    waiting = (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    with database.at.connect() as session, ThreadPoolExecutor(2) as pool:
+        session.execute("SELECT pg_advisory_lock(42)")
+        options = {"table": "t", "where": "day = 'd1'"}
+        both = [pool.submit(overwrite_rows, frame, database.connection, **options) for _ in range(2)]
+        until(lambda: any(one.done() for one in both) or database.rows(waiting) == [(2,)])
+        session.execute("SELECT pg_advisory_unlock(42)")
+        assert [one.result() for one in both] == [1, 1]
+    assert database.rows("SELECT * FROM t") == [("d1", 1)]
+
+
 @pytest.mark.shows("04.merger", 8)
 def test_a_column_that_the_target_lacks_fails_and_leaves_the_target(spark, database):
     database.rows("CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'a')")
@@ -159,6 +184,8 @@ def test_changes_are_applied_by_key_and_only_newer_ones_win(spark, database):
     assert change((1, "new", 2, False), (2, "old", 4, False)) == 1
     assert change((1, "late delete", 1, True), (2, "x", 6, True)) == 1
     assert database.rows("SELECT * FROM t") == [(1, "new", 2)]
+    with pytest.raises(SchemaChangeError, match="no column gone, by which deleted rows would be marked"):
+        change((1, "marked", 3, True), delete="soft")
     database.rows("ALTER TABLE t ADD gone boolean")
     change((1, "marked", 3, True), (4, "unknown", 1, True), delete="soft")
     assert database.rows("SELECT * FROM t") == [(1, "marked", 3, True)]
@@ -337,6 +364,14 @@ def test_csv_files_are_copied_into_a_table_like_the_target_and_merged_in_one_tra
     assert merge(twice, sequence="price") == 0, "the table has a later one"
     assert merge(twice.replace("2\n", "9\n"), sequence="price") == 1
     assert held()[0] == ("phone", 1, "newer", "9.00")
+
+
+def test_a_table_of_ours_gains_the_mark_of_soft_deletes_when_they_are_declared(spark, database):
+    frame = spark.createDataFrame([(1, True)], "id int, gone boolean").coalesce(1)
+    changes = [KeyedChanges(["id"], None, None, "hard"), KeyedChanges(["id"], None, "gone", "soft")]
+    for number, (changed, rows) in enumerate(zip(changes, (frame.drop("gone"), frame), strict=True), 1):
+        opened(spark, database, attempt(number, f"arrival-{number}")).merge_rows(rows, changed)
+    assert database.rows("SELECT * FROM daily") == [(1, True)]
 
 
 @pytest.mark.shows("08.horizontal-partitioner", 6)

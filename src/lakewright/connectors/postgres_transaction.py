@@ -103,7 +103,7 @@ class Transaction:
                 self.frame.schema,
                 adopt=self.adopt,
                 keys=() if self.changes is None else self.changes.keys,
-                optional=tuple(self._extra()),
+                optional=self._optional(),
                 partitions=self.partitions,
             )
         return True
@@ -142,8 +142,13 @@ class Transaction:
         explained = explain_database_error(error, what=self.what, effect="Nothing was written.")
         raise explained from explained.__cause__
 
+    def _optional(self) -> tuple[str, ...]:
+        """The flag of deleted rows need not be a column of the table, unless it marks them there."""
+        marked = self.changes is not None and self.changes.delete == "soft"
+        return () if marked else tuple(self._extra())
+
     def _extra(self) -> dict[str, str]:
-        """The flag of deleted rows need not be a column of the table."""
+        """The flag of deleted rows, which staging needs in any case."""
         flag = None if self.changes is None else self.changes.deleted
         return {} if flag is None else {flag: "boolean"}
 

@@ -29,7 +29,7 @@ from lakewright.connectors.postgres_connection import (
 from lakewright.connectors.postgres_errors import explain_database_error
 from lakewright.connectors.postgres_shape import has_unique_key, stored_columns
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
-from lakewright.errors import ConfigurationError, InputError
+from lakewright.errors import ConfigurationError, InputError, SchemaChangeError
 from lakewright.model.connections import Connection
 from lakewright.model.outside import KeyedChanges
 
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 __all__ = ["changed_rows", "copy_into", "merge_rows", "merge_staged", "overwrite_rows", "replace_staged"]
 
 Metrics = dict[str, int]
+
+# By the table itself: it may be named with or without its schema.
+_ALONE = (
+    "SELECT pg_advisory_xact_lock(hashtext('lakewright.overwrite'), to_regclass(%s)::oid::bigint::bit(32)::integer)"
+)
 
 
 def copy_into(df: DataFrame, connection: Connection, *, table: str) -> int:
@@ -50,10 +55,12 @@ def overwrite_rows(df: DataFrame, connection: Connection, *, table: str, where: 
     """Runs a job that replaces the rows of a table that fulfil ``where`` (SQL of the database) by the frame's.
 
     DELETE and INSERT are one transaction: where the INSERT fails, nothing was deleted. A row that does not fulfil
-    ``where`` is refused before. Returns the rows written.
+    ``where`` is refused before. Of two calls at once the second waits for the first. Returns the rows written.
     """
 
     def change(session: Session, stage: Stage) -> int:
+        # Without it the DELETE of a second call sees nothing of the rows that the first one is about to commit.
+        ask(session, _ALONE, (stage.target.sql,))
         return replace_staged(session, stage, where=where, within=False)["numOutputRows"]
 
     return _write(df, connection, table, change)
@@ -175,6 +182,12 @@ def _merged_columns(session: Session, stage: Stage, changes: KeyedChanges) -> li
             hint=f"Give it one: ALTER TABLE {stage.target} ADD PRIMARY KEY ({listed}).",
         )
     stored = stored_columns(session, stage.target) or {}
+    if changes.delete == "soft" and changes.deleted is not None and changes.deleted not in stored:
+        raise SchemaChangeError(
+            f"{stage.what}: the table has no column {changes.deleted}, by which deleted rows would be marked. Nothing "
+            "was written.",
+            hint=f'Add it: ALTER TABLE {stage.target} ADD COLUMN {changes.deleted} boolean; or use delete="hard".',
+        )
     return [name for name in stage.columns if name in stored]
 
 
