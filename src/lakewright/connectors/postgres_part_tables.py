@@ -7,6 +7,9 @@ Guarantee:
 Consequences:
     - The slice is the part: the dataset's slices are days, weeks or months, as ``every`` says. A week is one of ISO,
       from Monday to Sunday, also over New Year.
+    - "The old slice or the new one" holds for each query of a reader in READ COMMITTED, which is the default. In a
+      REPEATABLE READ transaction that began before the slice was made again, its part reads as empty: TRUNCATE and DROP
+      are no part of a snapshot.
     - A slice that was frozen (``freeze_parts``) is refused.
     - A column that the step has gained is added to all parts, frozen ones too, before the data: the others read NULL.
       One that it has lost is refused.

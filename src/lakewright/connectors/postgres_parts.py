@@ -6,6 +6,9 @@ Guarantee:
     The view is locked before any table behind it, and a table leaves the view before it is dropped: a reader of the
     view waits for a moment and never meets a table that is missing. A day is loaded into its part once; what is frozen
     is not written to, which the database refuses as well.
+Consequences:
+    - TRUNCATE and DROP are no part of a snapshot: a reader whose transaction is REPEATABLE READ or SERIALIZABLE, and
+      began before a part was made again, finds that part empty. Let it read in READ COMMITTED, or begin after.
 """
 
 from __future__ import annotations

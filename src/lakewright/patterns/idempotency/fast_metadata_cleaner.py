@@ -13,6 +13,8 @@ Consequences:
       customer or one day use Data Overwrite or Merger.
     - While a part is made again, day by day, the view shows the days that are done. ``whole=True`` loads a part
       at once.
+    - TRUNCATE and DROP are no part of a snapshot: a REPEATABLE READ reader that began before a part was made again
+      finds that part empty. READ COMMITTED, the default, does not.
     - Parts add up, and stores have quotas: ``max_parts`` refuses one too many, ``freeze_parts`` folds old ones into one
       read-only table per year.
     - An optional column is added to all parts by ``add_column_to_parts``, without loading anything again; one that must
