@@ -218,7 +218,11 @@ def test_what_cannot_work_is_refused_when_the_project_is_loaded(project):
     with pytest.raises(DefinitionError, match="there is no earlier state to go back to"):
         project({"pipelines/shop.py": whole}, folder="whole").graph  # noqa: B018
     adopted = 'into=PostgresTable("db", "t", adopt=True)'
-    for option, why in (('mode="stream"', "cannot follow a stream"), (adopted, "rebuilds the table from its history")):
+    for option, why in (
+        ('mode="stream"', "cannot follow a stream"),
+        (adopted, "rebuilds the table from its history"),
+        ('rows="preserve"', "in which no slice can be told"),
+    ):
         text = PIPELINE.replace("StatefulMerger\n", "StatefulMerger, PostgresTable\n")
         text = text.replace("@shop.dataset(", f"@shop.dataset({option}, ")
         with pytest.raises(DefinitionError, match=why):

@@ -294,6 +294,7 @@ class Graph:
         self._check_closing(dataset)
         self._check_revisiting(dataset)
         self._check_restoring(dataset)
+        self._check_preserved(dataset)
         self._check_stream(dataset)
         self._check_replica(dataset)
         try:
@@ -342,6 +343,16 @@ class Graph:
                 f"{dataset.name} has a StatefulMerger and is one slice, the whole: there is no earlier state to go "
                 "back to.",
                 hint="Let it follow the arrivals of one source, or name its event_time; or use DataOverwrite().",
+            )
+
+    def _check_preserved(self, dataset: Dataset) -> None:
+        merged = dataset.writer is not None and not dataset.writer.replaces_slice
+        if dataset.rows == "preserve" and merged and self.slicing[dataset.name].kind != "whole":
+            raise self._complaint(
+                dataset,
+                f'{dataset.name} declares rows="preserve", by which a slice with another number of rows is put back as '
+                f"it was; what {type(dataset.writer).__name__} merges is one table, in which no slice can be told.",
+                hint="Leave rows out, or declare it on a step with writer=DataOverwrite() that the merged one reads.",
             )
 
     def _check_stream(self, dataset: Dataset) -> None:
