@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from lakewright.errors import DefinitionError, TargetError
+from lakewright.errors import DefinitionError, SchemaChangeError, TargetError
 from lakewright.failpoints import arm
 from lakewright.model.identity import Identity
+from lakewright.model.receipts import Receipt
+from lakewright.model.slices import Slice
 from lakewright.model.times import utc_now
 from lakewright.pipelines.backfilling import effect_of
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.restoring import going_back_of
+from lakewright.store import open_store
 from tests.pipelines.shop import land, made, ok, rows_of
 from tests.processes import LAKEWRIGHT, killed
 
@@ -87,7 +91,7 @@ def planned(shop, slice_id: str, *, newest: str = "arrival-4") -> list[str]:
 FINAL = [("phone", "P4"), ("wrong", "X")]
 
 
-@pytest.mark.shows("04.stateful-merger", 1, 2, 3, 7)
+@pytest.mark.shows("04.stateful-merger", 1, 2, 3)
 def test_a_repeated_slice_takes_the_table_back_and_the_run_goes_on_to_the_newest(shop, caplog):
     assert (held(shop), restores(shop)) == (FINAL, []), "compaction is no reason to go back"
     third = shop.store.receipts.live("devices", "arrival-3")
@@ -125,7 +129,7 @@ def test_a_repeated_slice_takes_the_table_back_and_the_run_goes_on_to_the_newest
 
 
 @pytest.mark.shows("04.stateful-merger", 4)
-def test_it_is_refused_before_anything_is_touched_where_the_version_is_gone_or_rows_were_erased(shop):
+def test_it_is_refused_before_anything_is_touched_where_the_version_is_gone_or_rows_were_erased(shop, project):
     log, path = shop.lake.log("devices"), Path(shop.lake.resolve("devices"))
     erased = Identity("devices", "whole", 10**6, "erasing", kind="erase")
     shop.lake.open("devices", erased).delete("type = 'wrong'")
@@ -154,6 +158,13 @@ def test_it_is_refused_before_anything_is_touched_where_the_version_is_gone_or_r
     (error,) = shop.run(at="2026-01-02", again=True, slices=["arrival-2"]).errors
     assert "arrival-2 cannot be repeated" in str(error)
     assert "The earliest slice that can be repeated is arrival-5" in str(error)
+
+    # Nor is it taken back for a step that no longer fits it.
+    code = shop.folder / "pipelines" / "shop.py"
+    code.write_text(code.read_text().replace("return changes", "return changes.drop('name')"))
+    (error,) = project().run(at="2026-01-02", again=True, slices=["arrival-5"]).errors
+    assert isinstance(error, SchemaChangeError)
+    assert "the column name is in the table and no longer in the rows. Nothing was written" in str(error)
     assert log.latest() == before
 
 
@@ -210,6 +221,29 @@ def test_on_postgres_the_same_slices_are_repeated_from_a_history_and_a_kill_is_m
     before = live(shop)
     shop.rebuild_store()
     assert live(shop) == before
+
+
+@pytest.mark.shows("04.stateful-merger", 7)
+def test_a_gap_takes_nothing_back_and_what_others_wrote_before_the_first_slice_stays(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+
+    def committed(dataset: str, *kinds: str) -> None:
+        found = [(f"arrival-{kind}", "data") if kind.isdigit() else ("whole", kind) for kind in kinds]
+        store.receipts.add([
+            Receipt(dataset, slice_id, kind, version, version - 1 if version else None, version, utc_now())
+            for version, (slice_id, kind) in enumerate(found)
+        ])  # fmt: skip
+
+    def decided(dataset: str, slice_id: str) -> tuple[str, int | None]:
+        decision = going_back_of(store, dataset, Slice.parse(slice_id))
+        return decision.action, decision.version
+
+    committed("ours", "schema", "1", "3", "foreign")
+    assert decided("ours", "arrival-7") == ("go on", None), "nobody made 4 to 6"
+    assert decided("ours", "arrival-2") == ("restore", 1), "nor 2, and 1 stays"
+    assert decided("ours", "arrival-1") == ("truncate", None)
+    committed("adopted", "foreign", "1", "2")
+    assert decided("adopted", "arrival-1") == ("restore", 0)
 
 
 def test_what_cannot_work_is_refused_when_the_project_is_loaded(project):

@@ -5,6 +5,7 @@ Each call is part of the caller's transaction: table and history change together
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,8 @@ from lakewright.connectors.postgres_connection import Session, TableName, ask, q
 from lakewright.connectors.postgres_shape import stored_columns
 from lakewright.connectors.postgres_staging import Stage
 from lakewright.connectors.postgres_write import Metrics, merge_staged
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, SchemaChangeError
+from lakewright.model.columns import SYSTEM_PREFIX
 from lakewright.model.outside import KeyedChanges
 from lakewright.patterns.idempotency.going_back import LOG
 
@@ -32,24 +34,29 @@ class ChangeHistory:
     column: str = "execution_time"
     kind: str = "timestamptz"
 
-    def take_back(self, session: Session) -> list[Any]:
-        """Take away what this execution and later ones have brought; returns which, in order."""
+    def take_back(self, session: Session, columns: Sequence[str]) -> list[Any]:
+        """Take away what this execution and later ones have brought; returns which, in order.
+
+        ``columns`` are those of the changes: a rebuild knows nothing of others, and leaves them to the database.
+        """
         self._fit(session)
+        self._refuse_lacking(session, columns)
         # One execution at a time; readers of both tables go on.
         ask(session, f"LOCK TABLE {self.history.sql} IN SHARE ROW EXCLUSIVE MODE")
-        asked = f"SELECT DISTINCT {self.column} FROM {self.history.sql} WHERE {self.column} >= %s ORDER BY 1"
+        held = _literally(self.history.sql)
+        asked = f"SELECT DISTINCT {self.column} FROM {held} WHERE {self.column} >= %s ORDER BY 1"
         undone = [row[0] for row in ask(session, asked, (self.at,)).fetchall()]
         if undone:
-            self._rebuild(session)
+            self._rebuild(session, columns)
         listed = ", ".join(map(str, undone))
         LOG.info("%s: %s: %s", self.what, self.at, f"rebuilt without {listed}." if undone else "nothing to rebuild.")
         return undone
 
     def merge(self, session: Session, stage: Stage) -> Metrics:
         """Add the staged changes to the history, and apply them."""
-        columns = ", ".join(quoted(name) for name in stage.columns)
-        insert = f"INSERT INTO {self.history.sql} ({columns}, {self.column}) SELECT {columns}, %s FROM {stage.rows()}"
-        ask(session, insert, (self.at,))
+        columns = _literally(", ".join(quoted(name) for name in stage.columns))
+        into, rows = _literally(self.history.sql), _literally(stage.rows())
+        ask(session, f"INSERT INTO {into} ({columns}, {self.column}) SELECT {columns}, %s FROM {rows}", (self.at,))
         return merge_staged(session, stage, self.changes)
 
     def _fit(self, session: Session) -> None:
@@ -72,11 +79,34 @@ class ChangeHistory:
         ask(session, f"CREATE TABLE {self.history.sql} ({listed}, {self.column} {self.kind} NOT NULL)")
         ask(session, f"CREATE INDEX ON {self.history.sql} ({self.column})")
 
-    def _rebuild(self, session: Session) -> None:
+    def missing(self, session: Session, undone: Sequence[Any]) -> list[Any]:
+        """Note what was taken away, until it is merged again; returns all that the table lacks, in order.
+
+        Within the transaction that takes it away: a caller that dies before it hears the answer asks again.
+        """
+        noted = self.history.beside(f"{self.history.name}_missing")
+        ask(session, f"CREATE TABLE IF NOT EXISTS {noted.sql} ({self.column} {self.kind} PRIMARY KEY)")
+        table = _literally(noted.sql)
+        for one in undone:
+            ask(session, f"INSERT INTO {table} VALUES (%s) ON CONFLICT DO NOTHING", (one,))
+        ask(session, f"DELETE FROM {table} WHERE {self.column} = %s", (self.at,))
+        return [row[0] for row in ask(session, f"SELECT {self.column} FROM {noted.sql} ORDER BY 1").fetchall()]
+
+    def _refuse_lacking(self, session: Session, columns: Sequence[str]) -> None:
+        stored = (stored_columns(session, self.target) or {}).values()
+        lacking = [one.name for one in stored if one.name not in columns and not one.filled]
+        if lacking := [name for name in lacking if not name.startswith(SYSTEM_PREFIX)]:
+            raise SchemaChangeError(
+                f"{self.what}: the changes have no column {', '.join(lacking)}, which a rebuild from them would empty. "
+                "Nothing was written.",
+                hint="Bring it with each change, drop it from the table, or let the database fill it by a DEFAULT.",
+            )
+
+    def _rebuild(self, session: Session, brought: Sequence[str]) -> None:
         """Go back to the last change of each key before this execution."""
-        ask(session, f"DELETE FROM {self.history.sql} WHERE {self.column} >= %s", (self.at,))
+        ask(session, f"DELETE FROM {_literally(self.history.sql)} WHERE {self.column} >= %s", (self.at,))
         ask(session, f"DELETE FROM {self.target.sql}")
-        stored = stored_columns(session, self.target) or {}
+        stored = [name for name in stored_columns(session, self.target) or {} if name in brought]
         flag = self.changes.deleted
         columns = ", ".join(quoted(name) for name in stored)
         values = ", ".join(
@@ -100,3 +130,8 @@ class ChangeHistory:
         same = " AND ".join(f"earlier.{quoted(key)} = last.{quoted(key)}" for key in self.changes.keys)
         alive_then = f"NOT coalesce(earlier.{quoted(flag)}, false)"
         return f"({alive} OR EXISTS (SELECT 1 FROM {self.history.sql} AS earlier WHERE {same} AND {alive_then}))"
+
+
+def _literally(text: str) -> str:
+    """SQL in which a percent sign is one, beside values."""
+    return text.replace("%", "%%")

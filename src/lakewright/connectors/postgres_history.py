@@ -6,7 +6,10 @@ Guarantee:
     changes are added to the history and merged: all in one transaction, so that a reader never sees a table between two
     states, and a failure at any moment leaves table and history as they were.
 Consequences:
-    - Later executions are gone until they are repeated, in order, one at a time: ``repeat`` names them.
+    - Later executions are gone until they are repeated, in order, one at a time: ``repeat`` names them, and a table
+      beside the history (``<history>_missing``) holds them until then.
+    - The changes bring every column of the table but those that the database fills by itself: a rebuild knows nothing
+      else, and lets it fill them anew.
     - The history grows with every change and is never vacuumed away, so that every execution can be repeated. Delete
       its oldest executions by hand once nobody will repeat them, all but the last change of each key.
     - The table holds what the history holds, and nothing else: rows that were there before the first execution would be
@@ -46,7 +49,9 @@ class RebuiltMerge:
     rebuilt: bool
     """Whether the table was taken back first."""
     repeat: tuple[datetime, ...]
-    """The later executions that the table lacks now, in order: they have to be repeated, too."""
+    """The other executions that the table lacks now, in order: they have to be repeated, too. They are noted in the
+    database, so that a call that begins again where another one died tells them as well.
+    """
     rows: int
     """Rows inserted, updated and deleted by the merge itself."""
 
@@ -87,10 +92,10 @@ def merge_rows_restoring(
             stage.fill(rows, arguments)
             with session.transaction():
                 stage.refuse_incomplete(session)
-                undone = changes.take_back(session)
+                undone = changes.take_back(session, stage.columns)
                 metrics = changes.merge(session, stage)
-                later = tuple(one for one in undone if one > at)
-                return RebuiltMerge(bool(undone), later, sum(metrics[name] for name in _CHANGED))
+                lacking = tuple(changes.missing(session, undone))
+                return RebuiltMerge(bool(undone), lacking, sum(metrics[name] for name in _CHANGED))
     except psycopg.Error as error:
         explained = explain_database_error(error, what=what, effect="Nothing was written.")
         raise explained from explained.__cause__

@@ -173,7 +173,7 @@ class OpenedTable(OpenedRelation[PostgresTable]):
         history = ChangeHistory(self._relation, kept, self._what, changes, execution, **order)
 
         def change(session: Session, stage: Stage) -> Mapping[str, int]:
-            if history.take_back(session) or back_to is not None:
+            if history.take_back(session, stage.columns) or back_to is not None:
                 details = {"restored_to": -1 if back_to is None else back_to}
                 went_back = replace(self._identity, kind="restore", part=RESTORE_PART, inputs={}, details=details)
                 Ledger(self._relation, self._dataset).append(

@@ -12,7 +12,7 @@ from lakewright.model.columns import CONTEXT_COLUMN, CONTEXT_ID_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["fit_to_table"]
+__all__ = ["fit_to_table", "refuse_misfit"]
 
 
 def fit_to_table(
@@ -21,6 +21,17 @@ def fit_to_table(
     """The frame in the table's column order; adds gained columns in a schema commit, before the data."""
     if not table.exists():
         return frame
+    new, old = refuse_misfit(frame, table, dataset=dataset, added_by_writer=added_by_writer)
+    if gained := [(name, kind) for name, kind in new.items() if name not in old]:
+        table.add_columns(gained)
+    ordered = [*(name for name in old if name in new), *(name for name, _ in gained)]
+    return frame if ordered == list(new) else frame.select(*[f"`{name}`" for name in ordered])
+
+
+def refuse_misfit(
+    frame: DataFrame, table: AttemptTable, *, dataset: str, added_by_writer: Sequence[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Refuse a frame that has lost or retyped a column; returns the columns of both, with their types."""
     new = {field.name: field.dataType.simpleString() for field in frame.schema}
     old = {field.name: field.dataType.simpleString() for field in table.schema()}
     spare = (*added_by_writer, CONTEXT_COLUMN, CONTEXT_ID_COLUMN)  # facts of the run may be told no longer
@@ -36,7 +47,4 @@ def fit_to_table(
             "Nothing was written.",
             hint=f'Cast it: F.col("{name}").cast("{old[name]}"), or give the new shape a new name.',
         )
-    if gained := [(name, kind) for name, kind in new.items() if name not in old]:
-        table.add_columns(gained)
-    ordered = [*(name for name in old if name in new), *(name for name, _ in gained)]
-    return frame if ordered == list(new) else frame.select(*[f"`{name}`" for name in ordered])
+    return new, old

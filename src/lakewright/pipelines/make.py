@@ -18,7 +18,7 @@ from lakewright.errors import (
 )
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error
-from lakewright.lake.schemas import fit_to_table
+from lakewright.lake.schemas import fit_to_table, refuse_misfit
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.columns import business_columns
@@ -290,8 +290,11 @@ def publish_once(
     """The same; None where it was written before."""
     frame, partitions = lay_out(current, frame, writer, layout, name)
     refuse_other_layout(current, table, partitions, name)
+    outside = name in current.shop.lake.outside
+    if goes_back(writer) and not outside and table.exists():
+        refuse_misfit(frame, table, dataset=name)  # "nothing was written" has to be true of the restore as well
     back_to = restore_before(current, frame, writer, name)
-    if name in current.shop.lake.outside:  # the destination sees to its own columns
+    if outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
     else:
         drop_lost_columns(current, table, frame)
@@ -310,7 +313,7 @@ def publish_once(
     )
     try:
         commit = writer.publish(frame, context)
-        if commit is not None and name in current.shop.lake.outside and goes_back(writer):
+        if commit is not None and outside and goes_back(writer):
             record_restore_outside(current, name, commit)
         return commit
     except LakewrightError:

@@ -40,6 +40,16 @@ class _Known:
 
     executions: tuple[Execution, ...]
     erased: tuple[int, ...]
+    foreign: tuple[int, ...]
+    """The commits of others that the table still holds."""
+
+    def decide(self, slice_: Slice) -> GoingBack:
+        """What others had written before the first slice stays: nothing would make it again."""
+
+        def held(version: int) -> bool:
+            return any(one <= version for one in self.foreign)
+
+        return decide_going_back(slice_.id, slice_, self.executions, held=held)
 
 
 def goes_back(writer: Writer | None) -> bool:
@@ -49,7 +59,7 @@ def goes_back(writer: Writer | None) -> bool:
 
 def going_back_of(store: Store, name: str, slice_: Slice) -> GoingBack:
     """What making a slice would do to the table before anything is merged; asks the receipts alone."""
-    return decide_going_back(slice_.id, slice_, _known(store, name).executions)
+    return _known(store, name).decide(slice_)
 
 
 def erased_after(store: Store, name: str, version: int) -> int | None:
@@ -66,7 +76,7 @@ def restore_before(current: Attempt, frame: DataFrame, writer: Writer, name: str
         return None
     _index_strays(current, name)
     known = _known(current.shop.store, name)
-    decision = decide_going_back(current.slice.id, current.slice, known.executions)
+    decision = known.decide(current.slice)
     LOG.info("%s: %s", name, decision.reason)
     if decision.action == "go on":
         return None
@@ -142,9 +152,10 @@ def _record(current: Attempt, name: str, commit: Commit) -> None:
 
 
 def _known(store: Store, name: str) -> _Known:
-    found = store.receipts.since(name, -1, _NEWEST, kinds=("data", "erase"))
+    found = store.receipts.since(name, -1, _NEWEST, kinds=("data", "erase", "foreign"))
     merged = tuple(_execution(one) for one in found if one.kind == "data" and one.state != "rolled back")
-    return _Known(merged, tuple(one.version for one in found if one.kind == "erase"))
+    foreign = tuple(one.version for one in found if one.kind == "foreign" and one.state != "rolled back")
+    return _Known(merged, tuple(one.version for one in found if one.kind == "erase"), foreign)
 
 
 def _execution(receipt: Receipt) -> Execution:

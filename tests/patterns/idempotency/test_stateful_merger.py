@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests.patterns.delta import table, version
 
 from lakewright.connectors.postgres_history import RebuiltMerge, merge_rows_restoring
-from lakewright.errors import ConfigurationError, InputError, TargetError
+from lakewright.errors import ConfigurationError, InputError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.connections import Connection
 from lakewright.model.secrets import Secret
@@ -117,11 +118,13 @@ def test_repeated_days_leave_what_a_build_from_scratch_would_on_delta_and_on_pos
     assert rebuilt.rebuilt
     assert [one.isoformat()[:10] for one in rebuilt.repeat] == ["2024-10-08"]
     assert held(spark, path) == outside.held() == built("2024-10-07", feed)
+    again = outside.merged("2024-10-07", feed)  # its answer was lost: the next one is as good
+    assert [one.isoformat()[:10] for one in again.repeat] == ["2024-10-08"]
     days = "SELECT DISTINCT left(execution_time::text, 10) FROM devices_history ORDER BY 1"
     assert [day for (day,) in outside.ask(days)] == ["2024-10-05", "2024-10-06", "2024-10-07"]
     vacuum_table(spark, path, retention="0 seconds", unsafe=True)
     last = merged(spark, path, "2024-10-08", feed)
-    outside.merged("2024-10-08", feed)
+    assert (last.repeat, outside.merged("2024-10-08", feed).repeat) == ((), ())
     assert last.decision.action == "go on"
     assert held(spark, path) == outside.held() == built("2024-10-08", feed)
     state = {one.name[:10]: one.version for one in read_merges(spark, path).executions}
@@ -178,8 +181,14 @@ def test_the_first_day_again_a_gap_a_crash_and_a_wrong_time(
         with pytest.raises(ConfigurationError, match="not a time"):
             merge_restoring(changes(spark, FEED["2024-10-05"]), path, keys=["type"], execution_time=wrong)
     twice = changes(spark, [("phone", "A", False), ("phone", "B", False)])
-    with pytest.raises(InputError, match="several changes"):
-        merge_restoring(twice, path, keys=["type"], deleted="gone", execution_time="2024-10-05")
+    once = twice.limit(1)
+    for unfit, error in (
+        (twice, "several changes"),
+        (once.withColumn("price", F.lit(1)), "a column price that the table lacks"),
+        (once.withColumn("gone", F.lit("no")), "gone is boolean in the table and string"),
+    ):
+        with pytest.raises((InputError, SchemaChangeError), match=error):
+            merge_restoring(unfit, path, keys=["type"], deleted="gone", execution_time="2024-10-05")
     assert version(path) == gap.version, "nothing was touched"
 
     # Killed after the MERGE, before anybody heard of it; and after the RESTORE, before the MERGE.
@@ -191,15 +200,24 @@ def test_the_first_day_again_a_gap_a_crash_and_a_wrong_time(
         assert held(spark, path) == content
     done = merged(spark, path, "2024-10-06")
     assert done.decision.action == "go on"
+    assert [one[:10] for one in done.repeat] == ["2024-10-08"], "what the call took away that died before it said so"
     assert held(spark, path) == [("phone", "P2"), ("watch", "W1")]
     state = read_merges(spark, path).executions
     assert [(one.name[:10], one.version) for one in state] == [("2024-10-06", done.version), ("2024-10-05", 1)]
 
     first = merged(spark, path, "2024-10-05", {"2024-10-05": [("only", "O", False)]})
     assert first.decision.action == "truncate"
-    assert [one[:10] for one in first.repeat] == ["2024-10-06"]
+    assert [one[:10] for one in first.repeat] == ["2024-10-06", "2024-10-08"]
     assert held(spark, path) == [("only", "O")]
     assert [one.version for one in read_merges(spark, path).executions] == [first.version]
+
+
+def test_what_a_table_held_before_its_first_execution_survives_a_repeat(spark: SparkSession, path: str) -> None:
+    changes(spark, [("old", "O", False)]).write.format("delta").save(path)
+    merged(spark, path, "2024-10-05")
+    again = merged(spark, path, "2024-10-05")
+    assert (again.decision.action, again.decision.version) == ("restore", 0)
+    assert held(spark, path) == [("old", "O"), ("phone", "P1")]
 
 
 @pytest.mark.shows("04.stateful-merger", 2, 7)
@@ -226,6 +244,30 @@ def test_a_table_is_not_emptied_where_its_log_may_have_told_of_an_earlier_execut
     back = merged(spark, path, "2024-10-07", {**FEED, "2024-10-07": CORRECTED})
     assert (back.decision.action, back.decision.version) == ("restore", sixth)
     assert held(spark, path) == built("2024-10-07", {**FEED, "2024-10-07": CORRECTED})
+
+
+def test_a_rebuild_leaves_to_the_database_what_it_fills_and_refuses_what_no_change_brings(
+    spark: SparkSession, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PG_TEST_PASSWORD", postgres.password)
+    outside = OnPostgres(postgres, spark)
+    outside.ask('DROP TABLE devices; CREATE TABLE devices (id bigint GENERATED ALWAYS AS IDENTITY, '
+                "state text DEFAULT 'new', type text PRIMARY KEY, name text, \"50%\" int)")  # fmt: skip
+
+    def merge(day: str, *columns: str) -> RebuiltMerge:
+        frame = changes(spark, FEED[day]).selectExpr("type", "gone", *columns)
+        return merge_rows_restoring(
+            frame, outside.connection, table="devices", keys=["type"], deleted="gone", execution_time=day
+        )
+
+    merge("2024-10-05", "name", "1 AS `50%`")
+    with pytest.raises(SchemaChangeError, match="the changes have no column name, which a rebuild"):
+        merge("2024-10-06", "2 AS `50%`")
+    for _ in range(2):
+        merge("2024-10-06", "name", "2 AS `50%`")
+    assert outside.ask('SELECT type, name, state, "50%" FROM devices ORDER BY 1') == [
+        ("phone", "P2", "new", 2), ("watch", "W1", "new", 2),
+    ]  # fmt: skip
 
 
 def test_how_far_to_go_back_is_read_and_never_computed() -> None:

@@ -7,7 +7,7 @@ that count, as the log of the table tells them. Versions are read there, never c
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,10 +42,13 @@ class GoingBack:
     """The executions that the table does not hold afterwards, in order: each has to be made again."""
 
 
-def decide_going_back(name: str, at: Any, executions: Sequence[Execution]) -> GoingBack:
+def decide_going_back(
+    name: str, at: Any, executions: Sequence[Execution], *, held: Callable[[int], bool] = lambda version: False
+) -> GoingBack:
     """Whether an execution repeats the past. ``executions`` are those that the table holds, in any order.
 
-    It truncates only where no earlier execution is known; a gap before it is none of its business.
+    It truncates only where no earlier execution is known, and nothing else was there: ``held`` is asked whether others
+    had written rows by a version. A gap before it is none of its business.
 
     >>> known = [Execution("d1", 1, version=1, found=0), Execution("d3", 3, version=4, found=3)]
     >>> decide_going_back("d4", 4, known).action
@@ -56,6 +59,8 @@ def decide_going_back(name: str, at: Any, executions: Sequence[Execution]) -> Go
     3
     >>> decide_going_back("d1", 1, known).action
     'truncate'
+    >>> decide_going_back("d1", 1, known, held=lambda version: True).version
+    0
     """
     earlier = sorted((one for one in executions if one.at < at), key=lambda one: one.at)
     repeated = sorted((one for one in executions if one.at >= at), key=lambda one: (one.at, one.version))
@@ -66,7 +71,7 @@ def decide_going_back(name: str, at: Any, executions: Sequence[Execution]) -> Go
     # Where another writer merged one out of order, going back takes it away as well: it has to come again.
     undone = (*(one for one in earlier if one.version > first.version), *repeated)
     listed = ", ".join(dict.fromkeys(one.name for one in undone))
-    if not earlier:
+    if not earlier and not held(first.found):
         reason = f"{name}: the first execution is repeated: the table is emptied and no longer holds {listed}."
         return GoingBack("truncate", reason, undone=undone)
     reason = f"{name}: repeats the past: the table goes back to version {first.found} and no longer holds {listed}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,10 @@ class MergeHistory:
 
     executions: tuple[Execution, ...] = ()
     complete: bool = True
+    lacking: tuple[str, ...] = ()
+    """What a repeat of an earlier execution took away and nobody has merged since, in order."""
+    emptied: int | None = None
+    """The version that emptied the table before them, where one did."""
 
 
 def shown(at: datetime) -> str:
@@ -68,14 +72,40 @@ def followed(commits: Mapping[int, Mapping[str, Any]], path: str) -> MergeHistor
     >>> found = followed({0: made, 1: merged("2024-10-05"), 2: merged("2024-10-06"), 3: back}, "t")
     >>> [(one.name[:10], one.version, one.found) for one in found.executions], found.complete
     ([('2024-10-05', 1, 0)], True)
+    >>> ours = {**back, "userMetadata": stamp(parse_time("2024-10-07"), "restore")}
+    >>> followed({0: made, 1: merged("2024-10-05"), 2: merged("2024-10-06"), 3: ours}, "t").lacking
+    ('2024-10-06T00:00:00+00:00',)
     """
+    return replace(_held(commits, max(commits), path), lacking=_lacking(commits, path))
+
+
+def _lacking(commits: Mapping[int, Mapping[str, Any]], path: str) -> tuple[str, ...]:
+    # What somebody took away by a RESTORE of his own is meant to be gone.
+    steps = {version: told["step"] for version, one in commits.items() if (told := _told(one["userMetadata"]))}
+    taken: set[str] = set()
+    for version, step in steps.items():
+        if step == "merge" or version - 1 not in commits:
+            continue
+        try:
+            before, after = (_names(_held(commits, at, path)) for at in (version - 1, version))
+        except TargetError:
+            continue
+        taken |= before - after
+    return tuple(sorted(taken - _names(_held(commits, max(commits), path)), key=parse_time))
+
+
+def _names(history: MergeHistory) -> set[str]:
+    return {one.name for one in history.executions}
+
+
+def _held(commits: Mapping[int, Mapping[str, Any]], upto: int, path: str) -> MergeHistory:
     found: list[Execution] = []
-    version = max(commits)
+    version = upto
     while version in commits:
         commit = commits[version]
         told = _told(commit["userMetadata"])
         if told is not None and told["step"] == "truncate":
-            return MergeHistory(tuple(found))
+            return MergeHistory(tuple(found), emptied=version)
         if commit["operation"] == "RESTORE":
             version = _target(commit, version, path)
             continue

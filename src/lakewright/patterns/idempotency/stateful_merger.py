@@ -6,15 +6,17 @@ Problem:
 Guarantee:
     After an execution the table equals one built from scratch up to it: whatever the table holds of this execution and
     of later ones is taken away first, by a RESTORE of the version that the execution found (the compacted one, where
-    the table was compacted in between). The table is emptied only where no earlier execution is known; a gap empties
-    nothing. What was decided is logged (``lakewright.stateful_merger``). Which execution made which version is told by
-    the commits themselves: killed between any two of them, a repeat of the execution leaves the same table.
+    the table was compacted in between). The table is emptied only where no earlier execution is known and it held no
+    rows before the first one; a gap empties nothing. What was decided is logged (``lakewright.stateful_merger``). Which
+    execution made which version is told by the commits themselves: killed between any two of them, a repeat of the
+    execution leaves the same table.
 Consequences:
     - A restored table lacks the later executions until they are repeated, in order, one at a time. A pipeline does
       that by itself, on to the newest; with the function it is the caller's to do.
     - A version is there as long as the table keeps it (``history`` of the dataset, by default 7 days): an execution
       that is older is refused before anything is changed, with the earliest that can still be repeated.
-    - No restore crosses an erase: what was erased must not come back.
+    - In a pipeline no restore crosses an erase: what was erased must not come back. The function knows of no erasures:
+      do not repeat what lies before one.
     - A RESTORE takes back what others wrote to the table since then, too.
     - One execution at a time. In a pipeline its lease covers the whole dataset.
 """
@@ -24,9 +26,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from lakewright.errors import ConfigurationError, MissingColumnsError, TargetError
+from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaChangeError, TargetError
 from lakewright.failpoints import failpoint
 from lakewright.model.outside import KeyedChanges, RestoresRows
 from lakewright.model.protocols import WriteContext
@@ -44,14 +47,23 @@ from lakewright.patterns.idempotency.merge_history import (
     shown,
     truncate,
 )
-from lakewright.patterns.idempotency.merger import Merger, keep_last_change
+from lakewright.patterns.idempotency.merger import Merger, keep_last_change, stored_columns
 from lakewright.patterns.idempotency.refusals import refuse_ambiguous_keys, refuse_null_keys
 from lakewright.patterns.idempotency.versions import read_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["RestoredMerge", "StatefulMerger", "merge_restoring"]
+
+_GROUPS = {
+    **dict.fromkeys(("byte", "short", "integer", "long", "float", "double", "decimal"), "number"),
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), "time"),
+    "string": "text",
+    "boolean": "boolean",
+    "binary": "bytes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,18 @@ class StatefulMerger:
         refuse = refuse_ambiguous_keys if self.sequence is None else refuse_null_keys
         refuse(frame, keys=self.keys, what=what)
 
+    def refuse_misfit(self, changes: StructType, kept: StructType, what: str) -> None:
+        """Refuse columns that the table cannot take, before it goes back."""
+        names = stored_columns(changes.names, kept.names, deleted=self.deleted, delete=self.delete, what=what)
+        for name in names:
+            new, old = changes[name].dataType, kept[name].dataType
+            if _group(new) != _group(old) and "" not in (_group(new), _group(old)) and _group(old) != "text":
+                raise SchemaChangeError(
+                    f"{what}: the column {name} is {old.simpleString()} in the table and {new.simpleString()} in the "
+                    "changes. Nothing was written.",
+                    hint=f'Cast it: F.col("{name}").cast("{old.simpleString()}").',
+                )
+
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
         if not isinstance(ctx.table, RestoresRows):
             return self.merger.publish(frame, ctx)
@@ -115,6 +139,11 @@ class StatefulMerger:
         return ctx.table.merge_rows_restoring(rows, changes, execution=place, back_to=ctx.back_to)
 
 
+def _group(kind: DataType) -> str:
+    """Types whose values Spark stores for each other; empty where it takes a closer look to know."""
+    return _GROUPS.get(kind.typeName(), "")
+
+
 @dataclass(frozen=True, slots=True)
 class RestoredMerge:
     """What an execution did to the table: what was decided, and the version that its MERGE made."""
@@ -123,10 +152,10 @@ class RestoredMerge:
     decision: GoingBack
     version: int
 
-    @property
-    def repeat(self) -> tuple[str, ...]:
-        """The other executions that the table lacks now, in order: they have to be repeated, too."""
-        return tuple(dict.fromkeys(one.name for one in self.decision.undone if one.name != self.execution))
+    repeat: tuple[str, ...] = ()
+    """The other executions that the table lacks now, in order: they have to be repeated, too. The log tells them, also
+    to a call that begins again where another one died.
+    """
 
 
 def merge_restoring(
@@ -155,11 +184,15 @@ def merge_restoring(
     at, spark = parse_time(execution_time), df.sparkSession
     there = table_exists(spark, path)
     history = read_merges(spark, path) if there else MergeHistory()
-    decision = decide_going_back(shown(at), at, history.executions)
+    decision = decide_going_back(shown(at), at, history.executions, held=partial(_held_rows, spark, path, history))
     LOG.info("%s: %s", path, decision.reason)
     if decision.action != "go on":
         writer.check(df, path)
-        _go_back(spark, path, at, decision, history)
+        writer.refuse_misfit(df.schema, _found(spark, path, at, decision, history).schema, path)
+        if decision.version is None:
+            truncate(spark, path, at)
+        else:
+            restore_to(spark, path, decision.version, at)
         failpoint("went_back")
     context = WriteContext(
         dataset=path,
@@ -171,26 +204,36 @@ def merge_restoring(
     commit = writer.publish(df, context)
     assert commit is not None
     failpoint("merged")
-    return RestoredMerge(shown(at), decision, commit.version)
+    lacking = {*history.lacking, *(one.name for one in decision.undone)} - {shown(at)}
+    return RestoredMerge(shown(at), decision, commit.version, tuple(sorted(lacking, key=parse_time)))
 
 
-def _go_back(spark: SparkSession, path: str, at: datetime, decision: GoingBack, history: MergeHistory) -> None:
+def _held_rows(spark: SparkSession, path: str, history: MergeHistory, version: int) -> bool:
+    """Runs a job: whether there were rows in the table before the first execution, which an emptied one would lose."""
+    if not history.complete or version == history.emptied:
+        return False  # nobody knows, which is refused; or it had just been emptied
+    try:
+        return bool(read_version(spark, path, version).take(1))
+    except TargetError:
+        return True  # an empty version has no files that could be gone
+
+
+def _found(spark: SparkSession, path: str, at: datetime, decision: GoingBack, history: MergeHistory) -> DataFrame:
+    """The table that the changes will be merged into; refused where it cannot be had back."""
     if decision.version is not None:
-        _refuse_gone(spark, path, at, decision, decision.version)
-        restore_to(spark, path, decision.version, at)
-        return
+        return _refuse_gone(spark, path, at, decision, decision.version)
     if not history.complete:
         raise TargetError(
             f"Stateful Merger: {shown(at)} is the earliest execution that the log of {path} still tells of, and there "
             "may have been earlier ones. The table was not emptied.",
             hint="Keep the log for longer (delta.logRetentionDuration); to begin anew, write to another path.",
         )
-    truncate(spark, path, at)
+    return spark.read.format("delta").load(path)
 
 
-def _refuse_gone(spark: SparkSession, path: str, at: datetime, decision: GoingBack, version: int) -> None:
+def _refuse_gone(spark: SparkSession, path: str, at: datetime, decision: GoingBack, version: int) -> DataFrame:
     try:
-        read_version(spark, path, version)
+        return read_version(spark, path, version)
     except TargetError as error:
         raise TargetError(
             f"Stateful Merger: {shown(at)} cannot be repeated: version {version} of {path}, which the table would go "
