@@ -6,7 +6,7 @@ import pytest
 
 from lakewright.errors import LimitExceeded
 from lakewright.patterns.idempotency.keyed_idempotency import hash_values
-from tests.pipelines.shop import land, ok, order, rows_of
+from tests.pipelines.shop import land, made, ok, order, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
 
 PIPELINE = """
@@ -24,6 +24,7 @@ PIPELINE = """
 
 
 @pytest.mark.shows("04.keyed-idempotency", 7)
+@pytest.mark.shows("04.merger", 1, 4)
 def test_the_key_is_made_before_the_step_and_null_parts_go_to_the_dead_letters(project):
     shop = project({"pipelines/shop.py": PIPELINE})
     land(shop.folder, "a.json", [order("a", "2026-01-01T10:00:00Z", 5), order(None, "2026-01-01T11:00:00Z", 7)])
@@ -37,6 +38,9 @@ def test_the_key_is_made_before_the_step_and_null_parts_go_to_the_dead_letters(p
     first = shop.store.receipts.live("known", "arrival-1")
     assert (first.counters.read, first.counters.rejected_rows, first.counters.written) == (2, 1, 1)
     assert summary.made
+    # The correction once more: the merge is repeated, and the table is the same.
+    assert ("known", "arrival-2") in made(ok(shop.run(at="2026-01-02", again=True, slices=["arrival-2"])))
+    assert [tuple(row) for row in rows_of(shop, "known")] == [(hash_values(["a", 1]), "a", 6)]
 
 
 STREAM = """
