@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakewright.connectors.postgres_connection import Session, TableName, ask, quoted
+from lakewright.connectors.postgres_connection import Session, TableName, ask, beside_values, quoted
 from lakewright.connectors.postgres_shape import stored_columns
 from lakewright.connectors.postgres_staging import Stage
 from lakewright.connectors.postgres_write import Metrics, merge_staged
@@ -43,7 +43,7 @@ class ChangeHistory:
         self._refuse_lacking(session, columns)
         # One execution at a time; readers of both tables go on.
         ask(session, f"LOCK TABLE {self.history.sql} IN SHARE ROW EXCLUSIVE MODE")
-        held = _literally(self.history.sql)
+        held = beside_values(self.history.sql)
         asked = f"SELECT DISTINCT {self.column} FROM {held} WHERE {self.column} >= %s ORDER BY 1"
         undone = [row[0] for row in ask(session, asked, (self.at,)).fetchall()]
         if undone:
@@ -54,8 +54,8 @@ class ChangeHistory:
 
     def merge(self, session: Session, stage: Stage) -> Metrics:
         """Add the staged changes to the history, and apply them."""
-        columns = _literally(", ".join(quoted(name) for name in stage.columns))
-        into, rows = _literally(self.history.sql), _literally(stage.rows())
+        columns = beside_values(", ".join(quoted(name) for name in stage.columns))
+        into, rows = beside_values(self.history.sql), beside_values(stage.rows())
         ask(session, f"INSERT INTO {into} ({columns}, {self.column}) SELECT {columns}, %s FROM {rows}", (self.at,))
         return merge_staged(session, stage, self.changes)
 
@@ -86,7 +86,7 @@ class ChangeHistory:
         """
         noted = self.history.beside(f"{self.history.name}_missing")
         ask(session, f"CREATE TABLE IF NOT EXISTS {noted.sql} ({self.column} {self.kind} PRIMARY KEY)")
-        table = _literally(noted.sql)
+        table = beside_values(noted.sql)
         for one in undone:
             ask(session, f"INSERT INTO {table} VALUES (%s) ON CONFLICT DO NOTHING", (one,))
         ask(session, f"DELETE FROM {table} WHERE {self.column} = %s", (self.at,))
@@ -104,7 +104,7 @@ class ChangeHistory:
 
     def _rebuild(self, session: Session, brought: Sequence[str]) -> None:
         """Go back to the last change of each key before this execution."""
-        ask(session, f"DELETE FROM {_literally(self.history.sql)} WHERE {self.column} >= %s", (self.at,))
+        ask(session, f"DELETE FROM {beside_values(self.history.sql)} WHERE {self.column} >= %s", (self.at,))
         ask(session, f"DELETE FROM {self.target.sql}")
         stored = [name for name in stored_columns(session, self.target) or {} if name in brought]
         flag = self.changes.deleted
@@ -130,8 +130,3 @@ class ChangeHistory:
         same = " AND ".join(f"earlier.{quoted(key)} = last.{quoted(key)}" for key in self.changes.keys)
         alive_then = f"NOT coalesce(earlier.{quoted(flag)}, false)"
         return f"({alive} OR EXISTS (SELECT 1 FROM {self.history.sql} AS earlier WHERE {same} AND {alive_then}))"
-
-
-def _literally(text: str) -> str:
-    """SQL in which a percent sign is one, beside values."""
-    return text.replace("%", "%%")
