@@ -17,6 +17,7 @@ from tests.processes import LAKEWRIGHT, killed
 
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
 from lakewright.connectors.postgres_csv import merge_csv
+from lakewright.connectors.postgres_ledger import Ledger
 from lakewright.connectors.postgres_partitions import RangePartitions
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.connectors.postgres_table import PostgresTable
@@ -567,6 +568,23 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(spark, database, 
     database.rows("ALTER TABLE daily DROP CONSTRAINT daily_n_check")
     replaced(spark, database, 4, 4)
     assert database.rows("SELECT n FROM daily") == [(4,)]
+
+
+def test_whoever_settles_a_first_write_waits_until_its_commit_is_decided(database):
+    ledger, arguments = Ledger(TableName("daily"), "daily"), connection_arguments(database.connection)
+    with connect(arguments) as writer, connect(arguments) as settling:
+        ledger.create(writer)
+        settling.execute(b"SET lock_timeout = '20ms'")
+        with writer.transaction():
+            assert ledger.take(writer, attempt(1))
+            with pytest.raises(psycopg.errors.LockNotAvailable), settling.transaction():
+                ledger.lock(settling, attempt(1))
+        with settling.transaction():
+            ledger.lock(settling, attempt(1))
+            assert ledger.holds(settling, attempt(1))
+        with settling.transaction():
+            ledger.lock(settling, attempt(2, "2026-01-06"))
+        assert ledger.take(writer, attempt(2, "2026-01-06"))
 
 
 PIPELINE = """

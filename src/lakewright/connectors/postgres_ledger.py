@@ -96,6 +96,9 @@ class Ledger:
 
     def lock(self, session: Session, identity: Identity) -> None:
         """Wait until nobody else is at work on the slice."""
+        # The row of a slice's first write cannot be seen before its commit. To insert it waits for that, too.
+        first = f"INSERT INTO {self._numbers} VALUES (%s, %s, %s, %s, 0) ON CONFLICT DO NOTHING"
+        ask(session, first, (*self._key, identity.slice_id, identity.part))
         asked = f"SELECT 1 FROM {self._numbers} WHERE (target, dataset, slice, part) = (%s, %s, %s, %s) FOR UPDATE"
         ask(session, asked, (*self._key, identity.slice_id, identity.part))
 
