@@ -103,7 +103,7 @@ def down(
         with only_one(folder, tell):
             errors = _all_down(folder, chosen, delete, tell)
             if errors:
-                raise _told(folder, errors) from errors[0]
+                raise errors[0] if isinstance(errors[0], PermissionError) else _told(folder, errors)
             return [look(folder, service) for service in chosen]
     except PermissionError as error:
         raise TargetError(
@@ -176,11 +176,10 @@ def _all_down(folder: Path, chosen: list[Service], delete: bool, say: Progress) 
     for service in sorted(chosen, key=lambda one: one.name not in _NEEDS):
         try:
             _down(Place(folder / service.name), service, delete, say)
-        except PermissionError:
-            raise  # whoever may not stop one of them may stop none
         except (OSError, LakewrightError) as error:
             errors.append(error)
-    return errors
+    # Another user's service is told as that, whatever else there is.
+    return sorted(errors, key=lambda error: not isinstance(error, PermissionError))
 
 
 def _told(folder: Path, errors: list[Exception]) -> LakewrightError:
