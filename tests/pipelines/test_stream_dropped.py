@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lakewright.errors import InputError
 from lakewright.model.streams import Dropped, Progress
 from lakewright.pipelines.streams import watched
 from lakewright.pipelines.streams.dropped import DroppedRows
@@ -153,3 +154,30 @@ def test_the_first_micro_batch_after_a_stream_was_idle_is_indexed_at_once(monkey
         told_now.append(one)
         stream.look()
     assert indexed == [told(0), told(1)]  # and nothing is asked of the lake while nothing happens
+
+
+def test_a_stream_whose_input_has_gained_columns_is_started_again_once_before_it_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark_says = "[STREAM_FAILED] ... [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 5:"
+    failed = InputError("once: a table that it reads has other columns since this query began.")
+    failed.__cause__ = RuntimeError(spark_says)
+    written: list[Any] = []
+    query = a_query(lambda: None, failure=lambda: failed)
+    outcome = watched.StreamOutcome("once")
+    stream = watched_stream(monkeypatch, query, lambda *_, **__: written, outcome)
+    monkeypatch.setattr(watched, "random", SimpleNamespace(random=lambda: -0.5))  # without a pause
+
+    def ends() -> bool:
+        query.running = True
+        stream.look()  # starts it
+        query.running = False
+        stream.look()
+        return not stream.alive
+
+    assert not ends()
+    written.append(SimpleNamespace(kind="data", rows=1))
+    assert not ends()  # it has written since: these columns are others
+    written.clear()
+    assert ends()  # and these do not fit
+    assert (outcome.restarts, outcome.error) == (2, failed)

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakewright import Pipeline
-from lakewright.errors import TargetError
+from lakewright.errors import InputError, TargetError
+from lakewright.lake.delta_errors import has_other_columns, is_transient
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit
@@ -21,6 +22,7 @@ from lakewright.pipelines.streams import harvest
 from lakewright.pipelines.streams.queries import Query
 from lakewright.pipelines.streams.skew import refuse_skipped
 from lakewright.store import open_store
+from tests.pipelines.streaming import until
 
 NOW = datetime(2026, 1, 3, tzinfo=UTC)
 
@@ -105,3 +107,25 @@ def test_a_receipt_of_a_micro_batch_and_what_is_warned_of_it_are_noted_together_
         assert [one.rows for one in harvest.harvest_stream(current)] == [1]
         assert [one.message for one in store.findings.latest("raw")] == ["1 of 2 rows"]
         assert harvest.harvest_stream(current) == []
+
+
+def test_a_column_that_an_input_gains_is_told_as_what_another_query_gets_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In the words of the engine at hand."""
+    table = str(tmp_path / "raw")
+    spark.createDataFrame([(1,)], "id int").write.format("delta").save(table)
+    query = object.__new__(Query)
+    query._current = SimpleNamespace(dataset=stream(), shop=SimpleNamespace(lake=SimpleNamespace(resolve=str)))  # type: ignore[assignment]
+    query._failures, query._place = [], str(tmp_path / "kept")
+    writer = spark.readStream.format("delta").load(table).writeStream.format("noop")
+    query._query = writer.option("checkpointLocation", query._place).trigger(processingTime="0.1 seconds").start()
+    until(lambda: query._query.lastProgress is not None)
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (page string)")
+    assert query.wait(60)
+    error = query.failure()
+    assert isinstance(error, InputError)
+    assert "raw: a table that it reads has other columns since this query began" in error.message
+    assert has_other_columns(error)
+    assert is_transient(error)  # in a run, the next attempt
+    assert not has_other_columns(InputError("of something else"))

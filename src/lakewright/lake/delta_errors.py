@@ -14,6 +14,7 @@ __all__ = [
     "explain_lost_java",
     "explain_lost_server",
     "explain_write_error",
+    "has_other_columns",
     "is_transient",
     "root_message",
 ]
@@ -30,6 +31,8 @@ _LOST_SERVER = (
     "INVALID_HANDLE.OPERATION_",
     "RESPONSE_ALREADY_RECEIVED",
 )
+# A stream reads a table by the columns that it had when the query began.
+_OTHER_COLUMNS = "DELTA_SCHEMA_CHANGED"
 _TRANSIENT = (
     "ConcurrentAppendException",
     "ConcurrentDeleteReadException",
@@ -73,6 +76,7 @@ _TRANSIENT = (
     "org.apache.kafka.common.errors.DisconnectException",
     "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
     MAY_PASS,  # of a tolerant function
+    _OTHER_COLUMNS,
     *_LOST_SERVER,
 )
 _GONE_FILE = ("DELTA_FILE_NOT_FOUND", "FILE_NOT_EXIST", "Not all files from version")
@@ -89,6 +93,16 @@ def is_transient(error: BaseException) -> bool:
         return True
     text = f"{type(error).__name__}: {error}"
     return any(word in text for word in _TRANSIENT) or _SQLSTATE.search(text) is not None
+
+
+def has_other_columns(error: BaseException) -> bool:
+    """Whether a stream has ended since the table that it reads has other columns by now.
+
+    A new query reads on where some were added; where some are lost or retyped, it ends with the same words at once.
+    """
+    if isinstance(error, LakewrightError):
+        return error.__cause__ is not None and has_other_columns(error.__cause__)
+    return _OTHER_COLUMNS in str(error)
 
 
 def explain_write_error(

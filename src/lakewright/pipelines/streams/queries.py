@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import InputError, LakewrightError, StepFailed, name_and_words
-from lakewright.lake.delta_errors import explain_write_error
+from lakewright.lake.delta_errors import explain_write_error, has_other_columns
 from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.patterns.error_management.progress_report import has_run, keeping_millis, told_of_batch
 from lakewright.pipelines.definitions import Dataset
@@ -214,6 +214,13 @@ def _explained(error: Any, dataset: Dataset, path: str) -> Exception:
     explained = explained or explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=path)
     if explained is not None:
         return explained
+    if has_other_columns(error):
+        return InputError(
+            f"{dataset.name}: a table that it reads has other columns since this query began. Nothing of the "
+            "micro-batch was written.",
+            hint="A new query reads on with the columns that were added. Where this is said again, a column was lost "
+            f"or has another type: read all of it again by `lakewright stream rewind {dataset.name} --all`.",
+        )
     if any(word in text for word in _CHANGED_BELOW):
         return InputError(
             f"{dataset.name} adds the rows of its input, of which some were deleted or changed: the input was rewound, "

@@ -1,9 +1,10 @@
 """One stream of a worker: started, watched, and started again.
 
 Guarantee:
-    A stream that fails for a passing reason is started again, each time after a longer pause; one that fails otherwise
-    ends. What waits in a skew buffer is delivered when nothing new comes: the query is stopped, what it may have left
-    is read to the end, and it starts again when the buffer is empty.
+    A stream that fails for a passing reason is started again, each time after a longer pause; so is one whose input has
+    gained columns, which the new query knows. One that fails otherwise ends. What waits in a skew buffer is delivered
+    when nothing new comes: the query is stopped, what it may have left is read to the end, and it starts again when the
+    buffer is empty.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from textwrap import shorten
 from typing import Any
 
 from lakewright.errors import LakewrightError, LeaseHeldError, StepFailed, first_words, name_and_words
-from lakewright.lake.delta_errors import explain_lost_java, is_transient
+from lakewright.lake.delta_errors import explain_lost_java, has_other_columns, is_transient
 from lakewright.pipelines.progress import Listener, Note
 from lakewright.pipelines.streams.drain import drain
 from lakewright.pipelines.streams.harvest import harvest_stream
@@ -54,6 +55,7 @@ class WatchedStream:
         self._tell = listener
         self._query: Query | None = None
         self._failures = 0
+        self._knows_columns = False  # whether it was started again with new columns, and has written nothing since
         self._again_at = 0.0
         self._told = -1
         self._quiet_since = 0.0
@@ -162,7 +164,7 @@ class WatchedStream:
             if receipt.kind == "data":
                 self._outcome.batches += 1
                 self._outcome.rows += receipt.rows or 0
-                self._failures = 0
+                self._failures, self._knows_columns = 0, False
         if self._query is not None:
             self._query.settle(dropped)
 
@@ -192,6 +194,9 @@ class WatchedStream:
                 return self._still_ours()
             except LakewrightError as lost:
                 return is_transient(lost)
+        if has_other_columns(error):
+            first, self._knows_columns = not self._knows_columns, True
+            return first
         goes_on = getattr(self._current.dataset.source, "goes_on_after", None)
         return is_transient(error) or (goes_on is not None and bool(goes_on(error)))
 
