@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -45,6 +46,12 @@ def test_what_depends_on_the_past_is_made_on_to_the_newest_and_what_is_too_old_i
     found = slices_with_late_rows(states, current="2024-09-25", oldest="2024-09-10", stateful=True)
     assert found.selected == ("2024-09-21", "2024-09-22", "2024-09-23", "2024-09-24")
     assert found.skipped == ("2024-09-03",)
+    # One that somebody else is making would be made of a history that is not right yet, and nobody would notice.
+    claimed = [replace(state, claimed=state.partition == "2024-09-23") for state in states]
+    with pytest.raises(InputError, match="2024-09-21 received late rows, and 2024-09-23, which is made of it, is cl"):
+        slices_with_late_rows(claimed, current="2024-09-25", oldest="2024-09-10", stateful=True)
+    before = slices_with_late_rows(claimed, current="2024-09-23", oldest="2024-09-10", stateful=True)
+    assert before.selected == ("2024-09-21", "2024-09-22")
 
 
 @pytest.mark.shows("03.dynamic-late-data-integrator", 8)
@@ -69,6 +76,19 @@ def test_the_log_tells_what_changed_and_compaction_is_no_change(spark: SparkSess
     assert changed_partitions(spark, path, column="day", after=2) == {}
     with pytest.raises(ConfigurationError, match="not partitioned by 'month'"):
         changed_partitions(spark, path, column="month", after=-1)
+    with pytest.raises(InputError, match=r"version 50 was processed, and .* is at version 3"):
+        changed_partitions(spark, path, column="day", after=50)
+    log = Path(path) / "_delta_log"
+    second, text = log / f"{1:020d}.json", (log / f"{1:020d}.json").read_text()
+    second.write_text(text[: text.index('"dataChange"')])  # as a machine that lost its power leaves it
+    for _ in ("by its checksum", "by its text"):
+        with pytest.raises(InputError, match=r"a commit in the log of .* is damaged"):
+            changed_partitions(spark, path, column="day", after=0)
+        (log / f".{second.name}.crc").unlink(missing_ok=True)
+    second.unlink()
+    with pytest.raises(InputError, match="has no version 1, though later ones are there"):
+        changed_partitions(spark, path, column="day", after=0)
+    second.write_text(text)
     for version in (0, 1):
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
     with pytest.raises(InputError, match="begins with version 2, and changes after version 0"):
@@ -90,7 +110,7 @@ def test_only_the_entities_that_received_late_rows_are_made_again(spark: SparkSe
 
     def figures(visits: DataFrame) -> DataFrame:
         made.append(rows(visits.select(*keys).distinct()))
-        return visits.groupBy(*keys).agg(F.sum("pages").alias("pages"))
+        return visits.where("pages > 0").groupBy(*keys).agg(F.sum("pages").alias("pages"))
 
     def repair(after: int) -> int:
         return repair_entities(spark, source, target, keys=keys, after=after, make=figures)
@@ -108,6 +128,12 @@ def test_only_the_entities_that_received_late_rows_are_made_again(spark: SparkSe
     spark.sql(f"DELETE FROM delta.`{source}` WHERE user = 'c' OR pages = 8")
     assert repair(0) == 2, "what was made already is made again with it, and stays the same"
     assert table(spark, target) == [("d1", "a", 1), ("d1", "b", 2), ("d2", "a", 4)]
+    with pytest.raises(InputError, match=r"version 9 was processed, and .* is at version 2"):
+        repair(9)
+    # It still has a row, and none that counts: what was made of the others does not stay.
+    spark.sql(f"UPDATE delta.`{source}` SET pages = 0 WHERE day = 'd2'")
+    assert repair(2) == 3
+    assert table(spark, target) == [("d1", "a", 1), ("d1", "b", 2)]
     add(("d1", None, 1))
     with pytest.raises(InputError, match="day or user is NULL"):
-        repair(2)
+        repair(3)

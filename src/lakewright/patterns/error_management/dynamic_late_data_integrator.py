@@ -17,7 +17,8 @@ Consequences:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["LateSelection", "PartitionState", "Repair", "changed_partitions", "slices_with_late_rows"]
 
 _NAME = "Dynamic Late Data Integrator"
+_COMMIT = r"^([0-9]{20})\.json$"
+_DAMAGED = ("MALFORMED_RECORD_IN_PARSING", "ChecksumException")
 _FILE = "STRUCT<partitionValues: MAP<STRING, STRING>, dataChange: BOOLEAN>"
 
 
@@ -60,7 +63,8 @@ def slices_with_late_rows(
     """The partitions before ``current`` that changed after they were processed, and that nobody has claimed.
 
     Partitions before ``oldest`` are told as skipped. With ``stateful`` every partition from the first selected one on
-    is made again, in order.
+    is made again, in order; refused while somebody has claimed one of them, which would be made of what is not right
+    yet.
 
     >>> slices_with_late_rows([PartitionState("2024-12-17", 7, 5), PartitionState("2024-12-18", 7, 9)],
     ...     current="2024-12-20").selected
@@ -79,7 +83,14 @@ def slices_with_late_rows(
     selected = [partition for partition in late if oldest is None or partition >= oldest]
     skipped = tuple(partition for partition in late if partition not in selected)
     if stateful and selected:
-        selected = [state.partition for state in before if state.partition >= selected[0]]
+        chain = [state for state in before if state.partition >= selected[0]]
+        if claimed := [state.partition for state in chain if state.claimed]:
+            raise InputError(
+                f"{_NAME}: {selected[0]} received late rows, and {claimed[0]}, which is made of it, is claimed by "
+                "somebody else. Nothing was selected.",
+                hint="Select again when the claim is given back: what is late stays late until it is processed.",
+            )
+        selected = [state.partition for state in chain]
     return LateSelection(tuple(selected), skipped)
 
 
@@ -92,40 +103,75 @@ def _is_late(state: PartitionState) -> bool:
 
 
 def changed_partitions(spark: SparkSession, path: str, *, column: str, after: int) -> dict[str | None, int]:
-    """Runs a job over the log of a Delta table: partition -> the last version after ``after`` that changed its rows.
+    """Runs jobs over the log of a Delta table: partition -> the last version after ``after`` that changed its rows.
 
     ``after`` is the lowest version that was processed; -1 is before the first. Compaction, which only moves rows, does
     not count.
     """
     from pyspark.sql import functions as F
 
-    try:
-        log = spark.read.schema(f"add {_FILE}, remove {_FILE}").json(f"{path}/_delta_log/*.json")
-        log.schema  # noqa: B018  (over Connect nothing is looked up before)
-    except Exception as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise
-        raise InputError(
-            f"{_NAME}: there is no Delta table at {path}. Nothing was selected.", hint="Correct the path."
-        ) from error
-    told = log.select(
-        F.expr("CAST(regexp_extract(_metadata.file_name, '^([0-9]{20})', 1) AS BIGINT)").alias("version"),
+    with _explained(path):
+        reader = spark.read.schema(f"add {_FILE}, remove {_FILE}").option("mode", "FAILFAST")
+        log = reader.json(f"{path}/_delta_log/*.json")
+    # Beside the commits lie checkpoints and compacted logs, which tell of many commits at once.
+    told = log.where(F.col("_metadata.file_name").rlike(_COMMIT)).select(
+        F.regexp_extract("_metadata.file_name", _COMMIT, 1).cast("long").alias("version"),
         F.coalesce("add", "remove").alias("file"),
     )
     values = F.col("file.partitionValues")
     same = [values[column].alias("partition"), F.map_contains_key(values, column).alias("known")]
-    by_partition = told.groupBy(*same).agg(
-        F.max(F.when(F.col("file.dataChange"), F.col("version"))).alias("version"), F.min("version").alias("first")
-    )
-    found = by_partition.collect()
-    first = min((row["first"] for row in found), default=None)
-    if first is None or after + 1 < first:
+    by_partition = told.groupBy(*same).agg(F.max(F.when(F.col("file.dataChange"), F.col("version"))).alias("version"))
+    with _explained(path):
+        found = by_partition.collect()
+        versions = {row["version"] for row in told.select("version").distinct().collect()}
+    _refuse_lost_commits(versions, path, after)
+    if not any(row["known"] for row in found):
+        raise ConfigurationError(f"{_NAME}: {path} is not partitioned by '{column}'. Nothing was selected.")
+    changed = {row["partition"]: row["version"] for row in found if row["version"] is not None and row["known"]}
+    return {partition: version for partition, version in changed.items() if version > after}
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Spark's words about a log, in ours; over Connect it says only when asked for rows that there is none."""
+    try:
+        yield
+    except Exception as error:
+        if "PATH_NOT_FOUND" in str(error):
+            raise InputError(
+                f"{_NAME}: there is no Delta table at {path}. Nothing was selected.", hint="Correct the path."
+            ) from error
+        if any(word in str(error) for word in _DAMAGED):
+            raise InputError(
+                f"{_NAME}: a commit in the log of {path} is damaged, so that nobody knows what it changed. Nothing was "
+                "selected.",
+                hint="Bring the file back from a copy. Or process everything once, and begin anew there.",
+            ) from error
+        raise
+
+
+def _refuse_lost_commits(versions: Collection[int], path: str, after: int) -> None:
+    """Refuse a log that does not tell of each commit after a version: what is not told is not "nothing to do"."""
+    first, newest = min(versions, default=None), max(versions, default=None)
+    if first is None or newest is None or after + 1 < first:
         raise InputError(
             f"{_NAME}: the log of {path} begins with version {first}, and changes after version {after} are asked for: "
             "what lies between is no longer there. Nothing was selected.",
             hint="Process everything once and begin anew there, or keep the log longer: delta.logRetentionDuration.",
         )
-    if not any(row["known"] for row in found):
-        raise ConfigurationError(f"{_NAME}: {path} is not partitioned by '{column}'. Nothing was selected.")
-    changed = {row["partition"]: row["version"] for row in found if row["version"] is not None and row["known"]}
-    return {partition: version for partition, version in changed.items() if version > after}
+    if after > newest:
+        raise newer_than_table(path, after, newest)
+    if gone := [version for version in range(after + 1, newest) if version not in versions]:
+        raise InputError(
+            f"{_NAME}: the log of {path} has no version {gone[0]}, though later ones are there. Nothing was selected.",
+            hint="Bring the file back from a copy. Or process everything once, and begin anew there.",
+        )
+
+
+def newer_than_table(path: str, after: int, newest: int) -> InputError:
+    """What is said of a version that was processed, and that the table does not have."""
+    return InputError(
+        f"{_NAME}: version {after} was processed, and {path} is at version {newest}: it is another table, or was made "
+        "anew. Nothing was selected.",
+        hint="Process everything once, and begin anew with the version that was read.",
+    )

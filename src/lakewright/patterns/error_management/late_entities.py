@@ -8,7 +8,9 @@ Consequences:
     - The source needs its change feed, the target deletion vectors (both are told where they are missing).
     - An entity with rows in a partition is told by the partition and its own columns: name both in ``keys``.
     - Results that come from several entities (a total, a rank) do not follow: use partitions for those.
-    - An entity without any row left loses its results in a commit of its own, after that of the others.
+    - An entity that ``make`` gives no result any more (it has no row left, or none that counts) loses what it had in a
+      commit of its own, after that of the others. After a kill in between, a repeat from the same version does it.
+    - The new results are held in memory while they are written.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.sql import quoted
+from lakewright.patterns.error_management.dynamic_late_data_integrator import newer_than_table
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
 from lakewright.patterns.idempotency.delta_paths import newest_version, table_exists
 from lakewright.patterns.ingestion.change_feed import read_changes
@@ -53,7 +56,9 @@ def repair_entities(
             f"{_NAME}: there are no results at {target} that could be made again.", hint="Make all of them once."
         )
     version = newest_version(spark, source)
-    if version <= after:
+    if version < after:
+        raise newer_than_table(source, after, version)
+    if version == after:
         return after
     changed = read_changes(spark, source, from_version=after + 1, upto=version + 1).select(*keys).distinct()
     if not changed.where(" OR ".join(f"{quoted(key)} IS NULL" for key in keys)).isEmpty():
@@ -64,13 +69,17 @@ def repair_entities(
         )
     rows = spark.read.format("delta").option("versionAsOf", version).load(source)
     left = rows.join(changed, list(keys), "left_semi")
-    overwrite_slice(make(left), target, using=keys, empty="allow")
-    _drop_results(spark, target, changed.join(rows, list(keys), "left_anti"), keys)
+    made = make(left).persist()  # asked twice, and both answers have to be about the same results
+    try:
+        overwrite_slice(made, target, using=keys, empty="allow")
+        _drop_results(spark, target, changed.join(made, list(keys), "left_anti"), keys)
+    finally:
+        made.unpersist()
     return version
 
 
 def _drop_results(spark: SparkSession, target: str, gone: DataFrame, keys: Sequence[str]) -> None:
-    """Take away what is left of entities that have no rows any more; no commit where there are none."""
+    """Take away what is left of entities that have no result any more; no commit where there are none."""
     if gone.isEmpty():
         return
     view = f"lw_{uuid.uuid4().hex}"
