@@ -168,7 +168,7 @@ def test_the_look_back_is_made_with_each_new_slice_and_what_is_older_is_skipped_
     assert [day for _, day in careful.turns("daily", "2025-01-02")] == sorted(skipped)  # to be captured
 
 
-def test_a_slice_that_is_merged_again_is_followed_by_all_later_ones(store: Store) -> None:
+def test_a_slice_that_is_merged_again_is_followed_by_all_later_ones(store: Store, tmp_path: Path) -> None:
     first, last = days("2024-12-01", "2024-12-04"), days("2024-12-02", "2024-12-04")
     shop = lab(store, stats(writer=Merger(keys=["user"])))
     shop.arrive("raw", *first)
@@ -186,6 +186,14 @@ def test_a_slice_that_is_merged_again_is_followed_by_all_later_ones(store: Store
     assert shop.turns("daily", "2024-12-04") == []
     asked = {"backfill": Interval(parse_time("2024-12-02"), parse_time("2024-12-03"))}
     assert [day for _, day in shop.turns("daily", "2024-12-04", **asked)] == last
+
+    # One that was made before the dataset was cut by days is none of them.
+    whole = lab(open_store(f"sqlite:///{tmp_path}/whole.db"), stats(writer=Merger(keys=["user"])))
+    whole.arrive("raw", "2024-12-01")
+    whole.commit("daily", "whole", {}, raw=0)
+    whole.commit("daily", "2024-12-01", {"2024-12-01": 3}, raw=0)
+    assert whole.turns("daily", "2024-12-04") == []
+    whole.store.close()
 
     # Where nothing older can overwrite what came later, the slice is enough.
     shop.arrive("raw", "2024-12-01")

@@ -85,10 +85,14 @@ class Decider:
         states = self._outdated(dataset, states, live, wish)
         if dataset.sessions is not None:
             states = behind_pending(self._store, dataset, states, live)
-        elif dataset.chained or merges_older(dataset):
+        elif dataset.chained:
             states = behind_earlier(dataset, states, live, self._restored_at(name, heads))
-        if dataset.chained or merges_older(dataset) or getattr(dataset.writer, "restores", False):
+        if dataset.chained or getattr(dataset.writer, "restores", False):
             states = chained(states, live, if_changed=dataset.sessions is not None)
+        elif merges_older(dataset):
+            # What was made while the dataset was cut in another way cannot be made again, and tells no order.
+            own = {slice_id: made for slice_id, made in live.items() if Slice.parse(slice_id).kind == slicing.kind}
+            states = chained(behind_earlier(dataset, states, own, self._restored_at(name, heads)), own)
         if dataset.choice is not None:
             states = self._chooser.judged(dataset, states, live, wish)
         if dataset.fan_in is not None:
