@@ -92,6 +92,20 @@ def test_a_backfill_of_a_refused_slice_does_not_fail_for_another_one(store: Stor
     assert merging.statuses("daily", "2024-12-10", **asked)["2024-12-09"] == "refused"
 
 
+def test_a_held_slice_says_where_its_late_rows_are_not_copied(store: Store) -> None:
+    pipeline = stats(late=Capture())
+    pipeline.add(lambda daily: daily, name="below", event_time="at", late=Capture())
+    shop = made_once(store, pipeline, "2024-12-01", "2024-12-02")
+    shop.commit("below", "2024-12-01", {"2024-12-01": 3}, daily=0)
+    shop.arrive("raw", "2024-12-01")
+    shop.commit("daily", "2024-12-01", {"2024-12-01": 4}, raw=1)
+    shop.arrive("raw", "2024-12-01")
+    above, below = (shop.states(name, "2024-12-02")["2024-12-01"] for name in ("daily", "below"))
+    assert (above.status, below.status) == ("held", "held")
+    assert above.reason.endswith("a backfill takes them in")
+    assert below.reason.endswith("a backfill takes them in (daily is not bronze: no copy is in late_rows)")
+
+
 def test_late_rows_of_one_input_do_not_hide_those_of_another(store: Store) -> None:
     shop = Pipeline("shop", start="2024-01-01")
     for name in ("app", "web"):

@@ -55,7 +55,7 @@ class Revisit:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """Keep late rows in the late table and the slice as it is; a backfill takes them in."""
+    """Keep the slice as it is, and late rows of bronze in the late table; a backfill takes them in."""
 
 
 @dataclass(frozen=True, slots=True)

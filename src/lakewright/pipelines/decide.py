@@ -224,6 +224,8 @@ class Decider:
         for slice_id, reason, now in found:
             captured = slice_id in held and held[slice_id].version >= now
             state = self._late(dataset, slice_id, reason, wish, captured=captured)
+            if state.status == "held" and not self._graph.has_arrivals(input_name):
+                state = replace(state, reason=f"{state.reason} ({input_name} is not bronze: no copy is in late_rows)")
             known = states.setdefault(slice_id, state)
             # That the rows of one input were captured does not hide what another one has brought since.
             if known.status == "held" and state.make and not known.make:

@@ -179,13 +179,14 @@ class Graph:
         followed = [
             i.dataset
             for i in dataset.inputs
-            if (i.reference is None or isinstance(i.reference, SameSlice)) and self._has_arrivals(i.dataset)
+            if (i.reference is None or isinstance(i.reference, SameSlice)) and self.has_arrivals(i.dataset)
         ]
         if len(followed) == 1:
             return Slicing("arrival", follows=followed[0])
         return Slicing("whole")
 
-    def _has_arrivals(self, name: str) -> bool:
+    def has_arrivals(self, name: str) -> bool:
+        """Whether each row of a dataset tells the arrival that it came with."""
         dataset = self.datasets.get(name)
         if dataset is None or self.slicing[name].kind != "arrival":
             return False
