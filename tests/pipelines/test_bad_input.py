@@ -151,6 +151,10 @@ def test_late_rows_are_captured_and_held_until_a_backfill_takes_them_in(project)
     ok(shop.backfill("2026-01-01", "2026-01-02", at="2026-01-03"))
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "late"]
     assert shop.plan(at="2026-01-03")["clean"].states == ()
+    # What was taken in is no longer shown, until a rollback takes it out again.
+    shop.rollback("clean")
+    kept = shop.sql("SELECT dataset, get_json_object(record, '$.order_id') FROM late_rows").collect()
+    assert [tuple(row) for row in kept] == [("clean", "late")]
 
 
 def test_a_policy_of_fail_refuses_late_rows(project):

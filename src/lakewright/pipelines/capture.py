@@ -7,21 +7,26 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lakewright.errors import TargetError
+from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import LATE_ROWS, late_rows, write_side_rows
 from lakewright.model.columns import ARRIVAL_COLUMN
 from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.sql import quoted
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset, Input
+from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.inputs import event_time_of, open_input
 from lakewright.pipelines.workshop import Attempt, Made, Workshop
-from lakewright.store import HeldSlice
+from lakewright.store import HeldSlice, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["capture_late_rows"]
+__all__ = ["capture_late_rows", "still_late"]
+
+_MADE = "of string, cell string, made bigint"
 
 
 def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Made:
@@ -50,11 +55,33 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
         held += _held_references(current)
         if found:  # of all inputs in one commit: Delta would skip a second one of the same attempt
             rows = reduce(lambda one, other: one.unionByName(other), found)
-            write_side_rows(shop.lake, LATE_ROWS, rows, current.identity().as_part("late_rows"))
+            if write_side_rows(shop.lake, LATE_ROWS, rows, current.identity().as_part("late_rows")) is None:
+                raise TargetError(
+                    f"{dataset.name}, slice {state.slice.id}: a newer attempt is at work. No late rows were captured."
+                )
         shop.store.finish_step(
             current.step_id, "ok", grant=current.grant, receipts=(), now=shop.now(), held=tuple(held)
         )
         return Made(())
+
+
+def still_late(lake: Lake, store: Store, graph: Graph) -> DataFrame:
+    """The late rows that nobody has taken in: those of a slice of event time that was made again since are in it.
+
+    The receipts tell it, by the numbers of the attempts, so that they come back where the slice is rolled back.
+    """
+    from pyspark.sql import functions as F
+
+    made = [
+        (name, slice_id, number)
+        for name, slicing in graph.slicing.items()
+        if slicing.kind == "event"
+        for slice_id, number in store.receipts.live_numbers(name).items()
+    ]
+    rows = lake.read(LATE_ROWS, system_columns=True)
+    since = F.broadcast(lake.session().createDataFrame(made, _MADE))
+    taken_in = (rows["dataset"] == since["of"]) & (rows["slice"] == since["cell"]) & (rows["number"] < since["made"])
+    return rows.join(since, taken_in, "left_anti")
 
 
 def _held_references(current: Attempt) -> Iterator[HeldSlice]:

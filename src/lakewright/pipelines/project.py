@@ -22,6 +22,7 @@ from lakewright.model.times import Interval, parse_time, utc_now
 from lakewright.model.triggers import Event
 from lakewright.pipelines import wishes
 from lakewright.pipelines.adopt import AdoptSummary, adopt_table
+from lakewright.pipelines.capture import still_late
 from lakewright.pipelines.choosing import recorded_schemas
 from lakewright.pipelines.code import code_hash
 from lakewright.pipelines.compute_options import check_computes
@@ -716,12 +717,14 @@ class Project:
                 self._view(name).createOrReplaceTempView(name)
         return session.sql(query)
 
+    # Inner
+
     def _view(self, name: str) -> DataFrame:
         if name == "dead_letters":
             return letters_that_count(self.lake, self.store)
+        if name == "late_rows":
+            return still_late(self.lake, self.store, self.graph)
         return self.lake.read(_VIEWS[name], system_columns=True)
-
-    # Inner
 
     def _open_lakes(self) -> None:
         """Let every name be read where its table lies."""

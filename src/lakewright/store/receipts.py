@@ -193,6 +193,13 @@ class Receipts:
         with reading(self._engine) as c:
             return staleness.live_slices(c, dataset)
 
+    def live_numbers(self, dataset: str) -> dict[str, int]:
+        """Slice -> the number of the grant under which its live receipt was made."""
+        which = (receipts.c.dataset == dataset) & (receipts.c.kind == "data") & (receipts.c.state == "live")
+        with reading(self._engine) as c:
+            found = c.execute(select(receipts.c.slice_id, receipts.c.number).where(which))
+            return {row.slice_id: row.number for row in found}
+
     def last_change(self, dataset: str) -> int | None:
         """The newest version that changed rows."""
         which = (receipts.c.dataset == dataset) & receipts.c.kind.in_(STALING_KINDS)
