@@ -246,7 +246,7 @@ FAR = """
         devices.sparkSession.range(0, 10**15, 1, 2).where("md5(string(id)) = 'none'").count()
         return devices
 
-    @main.dataset(compute="nowhere", retries=0)
+    @main.dataset(compute="nowhere")
     def nowhere(devices):
         return devices
 """
@@ -292,6 +292,7 @@ def test_one_run_spans_this_spark_and_a_connect_server_whoever_of_them_is_killed
     failed: Any = opened.run(["endless", "nowhere"], at="2026-01-02")
     errors = sorted(str(error) for error in failed.errors)
     assert "No Spark Connect server answers at sc://127.0.0.1:1" in errors[1]
+    assert [one.attempts for one in failed.outcomes if one.dataset == "nowhere"] == [1]
     assert "endless, slice arrival-1 ran longer than its timeout of 2 s and was stopped" in errors[0]
     assert opened.store.steps.open_steps() == []
     assert opened.store.leases.held(opened._now()) == []

@@ -155,15 +155,15 @@ def test_a_server_that_is_killed_in_a_step_costs_a_retry_or_a_run_and_no_row(
         assert made(summary) == {("orders", "arrival-1"), ("clean", "2026-01-01")}
         assert [outcome.attempts for outcome in summary.made if outcome.dataset == "clean"] == [2]
 
-        land(home, "d2.json", [order("b", "2026-01-02T10:00:00Z")])
+        land(home, "d2.json", [order("b", f"2026-01-0{day}T10:00:00Z") for day in (2, 3, 4)])
         strikes.append(kill)
-        failed: Any = shop.run(at="2026-01-03")
-        assert failed.state == "failed"
+        failed: Any = shop.run(at="2026-01-05", parallel=1)
+        assert (failed.state, len(failed.errors)) == ("failed", 1), "no other slice waits for a server that is gone"
         assert "the Spark Connect server went away" in str(failed.errors[0])
         assert "lakewright run` goes on" in str(failed.errors[0])
 
     # The next run goes on, on another server.
     again = project()
-    ok(again.run(at="2026-01-03"))
-    assert [row["order_id"] for row in rows_of(again, "clean")] == ["a", "b"]
+    ok(again.run(at="2026-01-05"))
+    assert [row["order_id"] for row in rows_of(again, "clean")] == ["a", "b", "b", "b"]
     assert again.store.steps.open_steps() == []

@@ -15,6 +15,7 @@ __all__ = [
     "explain_lost_server",
     "explain_write_error",
     "has_other_columns",
+    "is_lost_server",
     "is_transient",
     "root_message",
 ]
@@ -103,6 +104,14 @@ def has_other_columns(error: BaseException) -> bool:
     if isinstance(error, LakewrightError):
         return error.__cause__ is not None and has_other_columns(error.__cause__)
     return _OTHER_COLUMNS in str(error)
+
+
+def is_lost_server(error: BaseException) -> bool:
+    """Whether a Spark Connect server went away under the work, or was started anew."""
+    text = str(error)
+    if any(sign in text for sign in _LOST_SERVER):
+        return True
+    return isinstance(error, LakewrightError) and error.__cause__ is not None and is_lost_server(error.__cause__)
 
 
 def explain_write_error(

@@ -169,6 +169,10 @@ class Lake:
         """Whether this process's own Spark was killed; a new process has to go on."""
         return self._sessions.has_lost_java()
 
+    def has_lost_server(self) -> bool:
+        """Whether the Connect server does not answer now, not even after a few seconds."""
+        return self._sessions.has_lost_server()
+
     def close(self) -> None:
         """Let go of the child sessions, so that a Connect server does not keep them."""
         self._sessions.close()

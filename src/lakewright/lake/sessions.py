@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from lakewright.lake.delta_errors import is_lost_server
 from lakewright.lake.interrupts import has_lost_java, interrupt_tag
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ _INHERITED = (
 # Who writes is said anew for every commit, and never inherited.
 _IDENTITY = ("spark.databricks.delta.commitInfo.", "spark.databricks.delta.write.txn")
 _SESSION_ID = "session_id"
+# A look whether the server is there at all: 3 s, where work waits for a minute.
+_A_LOOK: dict[str, Any] = {"max_retries": 4, "initial_backoff": 200, "backoff_multiplier": 2.0, "max_backoff": 2000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,30 @@ class _Remote:
     settings: Mapping[str, str]
 
     def child(self) -> SparkSession:
-        made: Any = self.kind.builder.channelBuilder(copy.copy(self.channel)).create()
-        made.client.set_retry_policies(self.policies)
+        made = self._bare(self.policies)
         for name, value in self.settings.items():
             made.conf.set(name, value)
         child: SparkSession = made
         return child
+
+    def answers(self) -> bool:
+        """Whether the server says anything at all to a session that it has not seen."""
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        asking = self._bare([DefaultPolicy(**_A_LOOK)])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "retries exceeded": that is the answer
+                return bool(asking.version)
+        except Exception as error:
+            return not is_lost_server(error)
+        finally:
+            _release(asking)
+
+    def _bare(self, policies: list[Any]) -> Any:
+        made: Any = self.kind.builder.channelBuilder(copy.copy(self.channel)).create()
+        made.client.set_retry_policies(policies)
+        return made
 
 
 class ChildSessions:
@@ -119,6 +141,10 @@ class ChildSessions:
     def has_lost_java(self) -> bool:
         """Whether the Java process behind the sessions has ended."""
         return any(has_lost_java(child) for child in self._all())
+
+    def has_lost_server(self) -> bool:
+        """Whether the Connect server behind the sessions does not answer now: asked anew, for a few seconds."""
+        return self._remote is not None and not self._remote.answers()
 
     def _all(self) -> list[SparkSession]:
         with self._lock:

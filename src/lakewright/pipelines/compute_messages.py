@@ -121,5 +121,5 @@ class Failed:
     error: ToldError
     transient: bool = False
     """Whether it may succeed when it is tried again."""
-    ended: bool = False
-    """Whether the Spark of the process has ended: it can make nothing more."""
+    ended: str = ""
+    """What became of the Spark of the process, where it has ended and the process can make nothing more."""

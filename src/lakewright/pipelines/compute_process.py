@@ -173,7 +173,7 @@ class ComputeProcess:
 
 def _raised(message: Failed) -> LakewrightError | ProcessEnded:
     if message.ended:
-        return ProcessEnded("its Java process was killed, or had not enough memory")
+        return ProcessEnded(message.ended)
     error = message.error.error()
     if message.transient:
         error.__cause__ = ConnectionError("it may pass")

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn, TextIO, cast
 
 from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, TargetError, name_and_words
-from lakewright.lake.delta_errors import is_transient
+from lakewright.lake.delta_errors import is_lost_server, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags
 from lakewright.lake.lake import Lake
 from lakewright.masking import mask
@@ -42,6 +42,7 @@ from lakewright.pipelines.making import maker_of, places_of
 from lakewright.pipelines.project import Project
 from lakewright.pipelines.step_errors import explain_failure
 from lakewright.pipelines.workshop import Made
+from lakewright.runtime.connect import is_connect
 
 __all__ = ["main"]
 
@@ -174,7 +175,9 @@ class _Worker:
         except BaseException as error:
             words = f"The Spark of the compute did not start: {name_and_words(error)}"
             told = error if isinstance(error, LakewrightError) else TargetError(words)
-            self._link.send(Failed(0, ToldError.of(told), transient=is_transient(error)))
+            # A Connect server was waited for already: the slices of a run do not wait for it one by one.
+            passes = is_transient(error) and not is_connect(self._begin.settings.target.master)
+            self._link.send(Failed(0, ToldError.of(told), transient=passes))
 
     def _load(self) -> None:
         """Read the files of the project, before several threads ask for what they declare."""
@@ -236,9 +239,9 @@ class _Worker:
 
     def _failed(self, order: MakeSlice, error: BaseException) -> Failed:
         lake, dataset = self._project.lake, self._project.graph.datasets.get(order.dataset)
-        if _has_lost_java(lake, error):
-            ended = ToldError.of(TargetError(f"{order.dataset}: Spark's Java process has ended."))
-            return Failed(order.number, ended, transient=True, ended=True)
+        if ended := _how_spark_ended(lake, error):
+            lost = ToldError.of(TargetError(f"{order.dataset}: Spark has ended: {ended}."))
+            return Failed(order.number, lost, transient=True, ended=ended)
         if dataset is None and isinstance(error, LakewrightError):  # it says so
             told = error
         elif dataset is None:
@@ -247,6 +250,13 @@ class _Worker:
             told = explain_failure(error, dataset, order.state.slice.id, lost_java=False)
         lake.renew_session()  # a Connect server that was restarted does not know the old one
         return Failed(order.number, ToldError.of(told), transient=is_transient(error))
+
+
+def _how_spark_ended(lake: Lake, error: BaseException) -> str:
+    """Why this process can make nothing more; nothing where it can."""
+    if _has_lost_java(lake, error):
+        return "its Java process was killed, or had not enough memory"
+    return "its Spark Connect server does not answer" if is_lost_server(error) and lake.has_lost_server() else ""
 
 
 def _has_lost_java(lake: Lake, error: BaseException) -> bool:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from textwrap import shorten
 from threading import Event as Flag
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Literal
 
 from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed, first_words
-from lakewright.lake.delta_errors import is_transient
+from lakewright.lake.delta_errors import is_lost_server, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE
@@ -103,6 +103,8 @@ class Runner:
         self._backoff = backoff_seconds
         self._computes = computes
         self._notes: list[Note] = []
+        self._server_is_gone = Flag()
+        self._asking = Lock()
 
     def run(self, names: Sequence[str], wish: Wish) -> RunSummary:
         """Runs the jobs; never raises for a failed step, the summary tells."""
@@ -141,6 +143,10 @@ class Runner:
                     node.failed = True
                     summary.skipped.append(node.dataset.name)
                     self._tell(DatasetDone(node.dataset.name, "skipped", f"{blocked[0]} did not succeed"))
+                elif self._is_without_server(node.dataset):
+                    node.failed = True
+                    summary.skipped.append(node.dataset.name)
+                    self._tell(DatasetDone(node.dataset.name, "skipped", "the Spark Connect server does not answer"))
                 else:
                     futures[pool.submit(self._decide, node, wish)] = (node, None)
             if not futures:
@@ -203,7 +209,10 @@ class Runner:
                 self._tell(DatasetStarted(node.dataset.name, len(node.queue)))
             return
         node.running -= 1
-        outcome: Outcome = future.result()
+        outcome: Outcome | None = future.result()
+        if outcome is None:
+            node.failed = True
+            return
         node.failed |= outcome.error is not None
         node.made += outcome.error is None and outcome.state != "skipped"
         node.left_out = outcome.reason if outcome.state == "skipped" else node.left_out
@@ -224,6 +233,8 @@ class Runner:
         for dataset in written:
             policy = dataset.maintenance
             if policy is None or policy.when != "after run" or self._stop.is_set() or self._shop.sample is not None:
+                continue
+            if self._server_is_gone.is_set():
                 continue
             for one in compact_one(self._shop, dataset):
                 if one.state == "done":
@@ -285,13 +296,13 @@ class Runner:
             self._note(f"{dataset.name}: waiting for {more} more folders; `lakewright plan --json` lists them")
         return overdue
 
-    def _hand_out(self, pool: ThreadPoolExecutor, dataset: Dataset, state: SliceState) -> Future[Outcome]:
+    def _hand_out(self, pool: ThreadPoolExecutor, dataset: Dataset, state: SliceState) -> Future[Outcome | None]:
         if not self._turns.are_taken(dataset):
             return pool.submit(self._make, dataset, state)
         # Whoever waits for the run of another date keeps no worker from the steps that need not.
         return self._waiting_room.submit(self._in_turn, pool, dataset, state)
 
-    def _in_turn(self, pool: ThreadPoolExecutor, dataset: Dataset, state: SliceState) -> Outcome:
+    def _in_turn(self, pool: ThreadPoolExecutor, dataset: Dataset, state: SliceState) -> Outcome | None:
         began = time.monotonic()
         try:
             self._turns.wait_for(dataset, state)
@@ -299,8 +310,10 @@ class Runner:
             return self._failed(dataset, state, error, 0, time.monotonic() - began)
         return pool.submit(self._make, dataset, state).result()
 
-    def _make(self, dataset: Dataset, state: SliceState) -> Outcome:
-        """One slice, with its retries; an error comes back as an outcome."""
+    def _make(self, dataset: Dataset, state: SliceState) -> Outcome | None:
+        """One slice, with its retries; an error comes back as an outcome. None where there is no Spark to try it."""
+        if self._is_without_server(dataset):
+            return None
         began = time.monotonic()
         self._tell(SliceStarted(dataset.name, state.slice.id, f"{state.status}: {state.reason}"))
         attempt = 0
@@ -309,6 +322,7 @@ class Runner:
             try:
                 made = self._attempt(dataset, state, attempt)
             except Exception as error:
+                self._look_for_server(dataset, error)
                 if attempt <= dataset.retries and self._may_pass(dataset, error):
                     self._wait_after(error, attempt, f"{dataset.name} {state.slice.id}: ")
                     continue
@@ -328,7 +342,8 @@ class Runner:
         self._shop.lake.renew_session()  # a Connect server that was restarted does not know the old one
 
     def _may_pass(self, dataset: Dataset, error: Exception) -> bool:
-        return is_transient(error) and not self._stop.is_set() and not self._has_lost_java(dataset)
+        gone = self._has_lost_java(dataset) or self._is_without_server(dataset)
+        return is_transient(error) and not self._stop.is_set() and not gone
 
     def _failed(self, dataset: Dataset, state: SliceState, error: Exception, attempt: int, seconds: float) -> Outcome:
         if self._stop.is_set():
@@ -404,8 +419,24 @@ class Runner:
 
     def _has_lost_java(self, dataset: Dataset) -> bool:
         """Whether the Spark of this process, if it is what makes a dataset, was killed."""
-        here = self._computes is None or not self._computes.serve(dataset)
-        return here and self._shop.lake.has_lost_java()
+        return self._is_made_here(dataset) and self._shop.lake.has_lost_java()
+
+    def _is_without_server(self, dataset: Dataset) -> bool:
+        """Whether the Connect server of this process, if it is what makes a dataset, was found to be gone."""
+        return self._server_is_gone.is_set() and self._is_made_here(dataset)
+
+    def _look_for_server(self, dataset: Dataset, error: Exception) -> None:
+        """Ask once whether a server that failed a slice is still there: each further slice would wait for a minute."""
+        if not is_lost_server(error) or not self._is_made_here(dataset) or self._stop.is_set():
+            return
+        with self._asking:  # slices that were under way side by side fail at one moment
+            if self._server_is_gone.is_set() or not self._shop.lake.has_lost_server():
+                return
+            self._server_is_gone.set()
+        self._note("The Spark Connect server does not answer any more: the run ends here.", "warning")
+
+    def _is_made_here(self, dataset: Dataset) -> bool:
+        return self._computes is None or not self._computes.serve(dataset)
 
 
 class _Watch(Thread):

@@ -125,6 +125,8 @@ def stop_session(spark: SparkSession) -> None:
     """End the session and its Spark; the JVM ends with this process. One that was killed has ended already."""
     from py4j.protocol import Py4JError
 
+    if getattr(spark, "newSession", None) is None:  # Connect: a server that is gone has forgotten the session anyway
+        spark.client.set_retry_policies([])
     with contextlib.suppress(Py4JError, ConnectionError):
         spark.stop()
 

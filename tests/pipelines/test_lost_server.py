@@ -1,0 +1,166 @@
+"""A Connect server that goes away and stays away: what that costs a run, and a look. No Spark, and no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lakewright.lake.sessions import ChildSessions
+from lakewright.model.runs import Run
+from lakewright.pipelines.decide import Decider, Wish
+from lakewright.pipelines.declare import Pipeline
+from lakewright.pipelines.progress import RunSummary
+from lakewright.pipelines.runner import Runner
+from lakewright.pipelines.workshop import Made, Workshop
+from lakewright.runtime.session import stop_session
+from lakewright.store import Store, open_store
+from tests.pipelines.lab import lab
+from tests.pipelines.test_turns import AnySource
+
+NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
+GONE = "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE"
+
+
+class FakeLake:
+    """A lake behind a Connect server that is there or not; it counts how often it is asked for."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.answers, self.looks = answers, 0
+
+    def session(self) -> Any:
+        return SimpleNamespace(addTag=lambda tag: None, clearTags=lambda: None)
+
+    def renew_session(self) -> None: ...
+
+    def has_lost_java(self) -> bool:
+        return False
+
+    def has_lost_server(self) -> bool:
+        self.looks += 1
+        return not self.answers
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunSummary]:
+    """Six days to make, two at a time, and a step below; each try fails or not as ``make`` does."""
+    visits = Pipeline("visits", start="2026-01-01")
+    visits.source("raw", AnySource(), schema="at timestamp", event_time="at")  # type: ignore[arg-type]
+    visits.sql("free", "SELECT * FROM raw", event_time="at", retries=2)
+    visits.sql("other", "SELECT * FROM raw", event_time="at", retries=2)
+    visits.sql("below", "SELECT * FROM free", event_time="at")
+    known = lab(store, visits)
+    known.arrive("raw", *(f"2026-01-{number:02d}" for number in range(1, 7)))
+
+    def start(lake: FakeLake, make: Callable[..., Made], names: tuple[str, ...] = ("free", "below")) -> RunSummary:
+        monkeypatch.setattr("lakewright.pipelines.runner.maker_of", lambda dataset: make)
+        monkeypatch.setattr("lakewright.pipelines.runner.pin", lambda *_: None)
+        owner = Run("by hand", "visits", NOW)
+        shop = Workshop(known.graph, cast(Any, lake), store, owner, "me", Path(), {}, now=lambda: NOW)
+        decider = Decider(known.graph, store, dict.fromkeys(known.graph.datasets, "code"))
+        return Runner(shop, decider, parallel=2, take_new=False, backoff_seconds=0).run(names, Wish(NOW))
+
+    return start
+
+
+def test_a_server_that_stays_away_ends_the_run_and_is_not_waited_for_slice_by_slice(
+    run: Callable[..., RunSummary],
+) -> None:
+    tries: list[str] = []
+
+    def make(shop: Any, dataset: Any, state: Any, *, attempt: int) -> Made:
+        tries.append(state.slice.id)
+        raise RuntimeError(GONE)
+
+    lake = FakeLake(answers=False)
+    summary = run(lake, make, ("free", "other", "below"))
+    assert len(tries) == len(set(tries)) <= 2, "what was under way, and nothing twice"
+    assert lake.looks == 1
+    assert (summary.state, sorted(summary.failed), summary.skipped) == ("failed", ["free", "other"], ["below"])
+    assert all("the Spark Connect server went away" in str(error) for error in summary.errors)
+    assert [note.message for note in summary.notes if note.severity == "warning"] == [
+        "The Spark Connect server does not answer any more: the run ends here."
+    ]
+
+
+def test_a_server_that_was_started_again_is_worth_the_retries(run: Callable[..., RunSummary]) -> None:
+    tries: list[tuple[str, int]] = []
+
+    def make(shop: Any, dataset: Any, state: Any, *, attempt: int) -> Made:
+        tries.append((state.slice.id, attempt))
+        if attempt < 3:
+            raise RuntimeError(GONE)
+        return Made(())
+
+    lake = FakeLake(answers=True)
+    summary = run(lake, make, ("free",))
+    assert (summary.state, len(tries), lake.looks) == ("ok", 18, 12)
+
+
+class FakeClient:
+    """The client of a session that is gone: it notes with which patience it was asked."""
+
+    def __init__(self, asked: list[int]) -> None:
+        self._builder = SimpleNamespace(_params={})
+        self._asked, self._policies = asked, ["for a minute"]
+
+    def get_retry_policies(self) -> list[Any]:
+        return self._policies
+
+    def set_retry_policies(self, policies: list[Any]) -> None:
+        self._policies = policies
+
+    def ask(self) -> None:
+        self._asked.append(sum(getattr(policy, "max_retries", 99) for policy in self._policies))
+        raise RuntimeError(GONE)
+
+
+class FakeSession:
+    """A Connect session as far as `ChildSessions` and `stop_session` use one."""
+
+    asked: list[int] = []  # noqa: RUF012
+    answers = True
+    builder: Any
+
+    def __init__(self) -> None:
+        self.client, self.is_stopped = FakeClient(self.asked), False
+        self.conf = SimpleNamespace(getAll={}, set=lambda name, value: None)
+
+    @property
+    def version(self) -> str:
+        if not self.answers:
+            self.client.ask()
+        return "4.2.0"
+
+    def stop(self) -> None:
+        if not self.answers:
+            self.asked.append(sum(getattr(policy, "max_retries", 99) for policy in self.client.get_retry_policies()))
+        self.is_stopped = True
+
+
+def test_whether_the_server_is_there_is_asked_by_a_short_look_and_letting_go_of_a_session_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("grpc")
+    builder = SimpleNamespace(channelBuilder=lambda channel: SimpleNamespace(create=FakeSession))
+    monkeypatch.setattr(FakeSession, "builder", builder, raising=False)
+    monkeypatch.setattr(FakeSession, "asked", [])
+    parent: Any = FakeSession()
+    children = ChildSessions(lambda: parent)
+    children.mine()
+    assert not children.has_lost_server()
+    monkeypatch.setattr(FakeSession, "answers", False)
+    assert children.has_lost_server()
+    assert FakeSession.asked == [4, 0], "a few tries, and none to let the asking session go"
+    stop_session(parent)
+    assert FakeSession.asked == [4, 0, 0]
