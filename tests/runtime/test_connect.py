@@ -84,11 +84,13 @@ def test_each_thread_has_a_child_that_speaks_as_its_parent_and_the_server_keeps_
 ) -> None:
     parent: Any = spark_session(Target.at(tmp_path, master=connect_url, spark={"spark.sql.ansi.enabled": "false"}))
     parent.conf.set("spark.sql.shuffle.partitions", "7")
+    parent.conf.set("spark.shop.region", "eu")
     parent.conf.set(METADATA, "not for children")
     children = ChildSessions(lambda: parent)
     mine: Any = children.mine()
     assert mine is children.mine()
     assert (mine.conf.get("spark.sql.shuffle.partitions"), mine.conf.get("spark.sql.ansi.enabled")) == ("7", "false")
+    assert mine.conf.get("spark.shop.region", None) == "eu", "a setting of a project's own, which Spark does not know"
     assert (mine.conf.get(ZONE), mine.conf.get(METADATA, None)) == ("UTC", None)
     others: list[Any] = []
     for _ in range(2):

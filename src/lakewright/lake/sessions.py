@@ -199,11 +199,22 @@ def _remote(parent: Any) -> _Remote:
         settings = {
             name: value
             for name, value in gained.items()
-            if not name.startswith(_IDENTITY) and bare.conf.isModifiable(name)
+            if not name.startswith(_IDENTITY) and _takes(bare, name, value)
         }
     finally:
         _release(bare)
     return _Remote(type(parent), channel, policies, settings)
+
+
+def _takes(session: Any, name: str, value: str) -> bool:
+    """Whether a setting can be set in a session. Spark's own answer knows its own settings only, not a project's."""
+    try:
+        session.conf.set(name, value)
+    except Exception as error:
+        if is_lost_server(error):
+            raise
+        return False
+    return True
 
 
 def _is_lost(child: Any) -> bool:

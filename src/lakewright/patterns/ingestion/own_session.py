@@ -7,7 +7,7 @@ Guarantee:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,11 +22,16 @@ _IDENTITY = ("spark.databricks.delta.commitInfo.", "spark.databricks.delta.write
 @contextmanager
 def own_session(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session on the same Spark, with these settings beside those of ``spark``; it is let go of at the end."""
+    from pyspark.errors import AnalysisException
+
     parent: Any = spark
     new_session = getattr(parent, "newSession", None)  # Connect has none, and says so by an AttributeError
     child: Any = parent.cloneSession() if new_session is None else new_session()
     try:
-        for name, value in {**_missing(parent, child), **settings}.items():
+        for name, value in _missing(parent, child).items():
+            with suppress(AnalysisException):  # what no session can set, the other one has anyway
+                child.conf.set(name, value)
+        for name, value in settings.items():
             child.conf.set(name, value)
         yield child
     finally:
@@ -40,5 +45,5 @@ def _missing(parent: Any, child: Any) -> dict[str, str]:
     return {
         name: value
         for name, value in parent.conf.getAll.items()
-        if fresh.get(name) != value and not name.startswith(_IDENTITY) and child.conf.isModifiable(name)
+        if fresh.get(name) != value and not name.startswith(_IDENTITY)
     }
