@@ -38,7 +38,7 @@ from lakewright.patterns.idempotency.scd2 import Scd2, chain_versions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Merger", "keep_last_change", "merge_changes", "merge_clauses", "refuse_ambiguous_keys", "stored_columns"]
+__all__ = ["Merger", "keep_last_change", "merge_changes", "refuse_ambiguous_keys"]
 
 _MOST_PARTITIONS = 1_000
 """A longer list of values costs more to plan than it saves."""
