@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakewright import Merger, Pipeline, Scd2
+from lakewright import KafkaTopic, Merger, Pipeline, Scd2
 from lakewright.errors import ConfigurationError, LeaseHeldError, LimitExceeded
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
@@ -28,7 +28,7 @@ def ids(project, name="raw"):
 
 
 @pytest.mark.shows("03.dead-letter", 1)
-def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(project, kafka):
+def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(project, kafka, monkeypatch):
     topic = kafka.topic(partitions=2)
     send(kafka, topic, [visit(1), "{broken", visit(2, at="yesterday")])
     send(kafka, topic, [None, visit(3), {"id": "v8"}], partition=1)
@@ -62,9 +62,19 @@ def test_a_run_reads_what_is_there_and_tells_bad_records_with_their_place(projec
     second = ok(shop.run(at="2026-01-03"))
     assert not second.made
 
-    # A late one is repaired the next day, and only its slice.
+    # A late one is repaired the next day, and only its slice; a broker that is away for a moment is asked again.
     send(kafka, topic, [visit(4, at="2026-01-02T09:00:00Z"), visit(5)])
+    behind, away = KafkaTopic.behind, [ConnectionError("the broker has failed over")]
+
+    def looking(*given):
+        if away:
+            raise away.pop()
+        return behind(*given)
+
+    monkeypatch.setattr(KafkaTopic, "behind", looking)
+    monkeypatch.setattr("lakewright.pipelines.runner.random.Random.random", lambda self: -0.5)
     third = ok(shop.run(at="2026-01-04"))
+    assert "raw: the broker has failed over Trying again in 0.0 s." in [note.message for note in third.notes]
     assert {(name, slice_id) for name, slice_id in made(third) if name == "clean"} == {
         ("clean", "2026-01-01"),
         ("clean", "2026-01-02"),

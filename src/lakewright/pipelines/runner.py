@@ -16,7 +16,7 @@ from functools import partial
 from textwrap import shorten
 from threading import Event as Flag
 from threading import Lock, Thread
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed, first_words
 from lakewright.lake.delta_errors import is_lost_server, is_transient
@@ -55,6 +55,7 @@ __all__ = ["Runner"]
 
 _MOST_WAITING = 8
 """Lines about folders of one source that are waited for."""
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -254,14 +255,17 @@ class Runner:
     def _decide(self, node: _Node, wish: Wish) -> list[SliceState]:
         dataset = node.dataset
         if dataset.is_stream:
-            news = news_of(self._shop, dataset) if self._take_new else ""
+            news = self._with_retries(dataset, lambda: news_of(self._shop, dataset)) if self._take_new else ""
             if news and (keeper := kept_going_by(self._shop, dataset.name)) is not None:
                 self._note(f"{dataset.name}: {keeper} keeps the stream going; it is read as it stands.")
                 return []
             return [SliceState(WHOLE, "due", news)] if news else []
         overdue: list[SliceState] = []
         if dataset.is_source and self._take_new:
-            self._take_in(dataset)
+            # Windows are recorded in one transaction, or not at all: a repeat takes nothing twice.
+            self._with_retries(
+                dataset, lambda: self._turns.patiently(dataset, lambda: record_arrivals(self._shop, dataset))
+            )
             if (warning := load_warning(self._shop, dataset)) is not None:
                 self._note(warning, "warning")
             overdue = self._waiting(dataset)
@@ -273,13 +277,13 @@ class Runner:
             self._note(problem, "warning")
         return [*plan.to_make, *new_skips(self._shop.store, plan), *overdue]
 
-    def _take_in(self, dataset: Dataset) -> None:
-        """Record what is new, with the source's retries: windows are recorded in one transaction, or not at all."""
+    def _with_retries(self, dataset: Dataset, look: Callable[[], _T]) -> _T:
+        """Look at what a source has, again where a database or a broker was away for a moment."""
         attempt = 0
         while True:
             attempt += 1
             try:
-                return self._turns.patiently(dataset, lambda: record_arrivals(self._shop, dataset))
+                return look()
             except Exception as error:
                 if attempt > dataset.retries or not self._may_pass(dataset, error):
                     raise
