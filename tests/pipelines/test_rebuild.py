@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from lakewright.errors import TargetError
 from lakewright.failpoints import FailpointReached, arm
+from lakewright.model.receipts import Receipt
+from lakewright.pipelines.harvest import is_another
 from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
 
 
@@ -115,3 +122,55 @@ def cut_before(shop, name: str, *, arrival: int):
     for version in range(last):
         (log / f"{version:020d}.json").unlink()
     return log
+
+
+READS_PAGES = """
+    from lakewright import Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.sql("known", "SELECT page FROM pages")
+"""
+
+
+def test_a_table_made_anew_is_refused_and_a_rebuilt_store_makes_anew_what_was_made_of_the_old_one(
+    project, spark, tmp_path
+):
+    table = tmp_path / "pages"
+
+    def write(*pages):
+        for page in pages:
+            frame = spark.createDataFrame([(page,)], "page string")
+            frame.coalesce(1).write.format("delta").mode("append").save(str(table))
+
+    write("a", "b")
+    project({"pipelines/shop.py": 'from lakewright import Pipeline\n\nshop = Pipeline("shop", start="2026-01-01")\n'})
+    project().adopt(table, "pages")
+    shop = project({"pipelines/shop.py": READS_PAGES})
+    ok(shop.run(at="2026-01-03"))
+    shutil.rmtree(table)
+    write("c")
+
+    for look in (shop.plan, shop.run):
+        with pytest.raises(TargetError, match="version 1 was indexed: it was dropped") as refused:
+            look(at="2026-01-03")
+    assert "`lakewright store rebuild`" in refused.value.hint
+    shop.rebuild_store()
+    ok(shop.run(at="2026-01-03"))
+    assert [row["page"] for row in rows_of(shop, "known")] == ["c"]
+    assert not ok(shop.run(at="2026-01-03")).outcomes
+
+
+def test_a_log_is_another_one_where_the_newest_commit_that_is_known_of_it_is_not_there():
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    known = Receipt("pages", "whole", "foreign", 5, 4, 0, then)
+
+    def another(earliest, latest, at=then):
+        commit = SimpleNamespace(committed_at=at)
+        log: Any = SimpleNamespace(commit=lambda version: commit)
+        return is_another(log, known, (earliest, latest))
+
+    assert not another(0, 5)
+    assert not another(6, 9)
+    assert another(0, 4)
+    assert another(7, 9)
+    assert another(0, 5, at=then + timedelta(milliseconds=1))

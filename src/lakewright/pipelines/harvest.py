@@ -15,6 +15,7 @@ from lakewright.lake.lake import Lake
 from lakewright.lake.log import own_commits
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
+from lakewright.model.outside import Log
 from lakewright.model.receipts import Commit, Counters, Receipt, ReceiptKind
 from lakewright.model.slices import WHOLE
 from lakewright.model.times import utc_now
@@ -23,6 +24,7 @@ from lakewright.store import Store
 __all__ = [
     "FOREIGN",
     "harvest",
+    "is_another",
     "notice",
     "pin",
     "receipt_of",
@@ -111,12 +113,37 @@ def harvest(lake: Lake, store: Store, name: str, versions: Sequence[int]) -> lis
 
 
 def refuse_lost_histories(lake: Lake, store: Store, names: Iterable[str]) -> None:
-    """The same for everything that is decided about: what others have changed unseen would pass for nothing to do."""
+    """The same for everything that is decided about: what others have changed unseen would pass for nothing to do.
+
+    So would a table that was made anew, as long as its log is no longer than the old one was.
+    """
+    newest = store.receipts.newest()
     for name in names:
         if name in lake.outside or name in lake.borrowed:
             continue
-        if earliest := lake.log(name).bounds()[0]:
-            refuse_lost_history(store, name, earliest)
+        earliest, latest = lake.log(name).bounds()
+        if earliest is None or latest is None:
+            continue
+        refuse_lost_history(store, name, earliest)
+        known = newest.get(name)
+        if known is None or (lake.local is None and latest == known.version):
+            continue  # elsewhere a look into the log is a Spark job: only where there is something new in it
+        if is_another(lake.delta_log(name), known, (earliest, latest)):
+            raise TargetError(
+                f"{name}: its table at {lake.resolve(name)} is not the one of which version {known.version} was "
+                "indexed: it was dropped and made anew. What was made of the old one would pass for up to date. "
+                "Nothing was made.",
+                hint="`lakewright store rebuild` begins again with what it holds now, and the next run makes anew what "
+                "was made of the old one. Or bring the old table back.",
+            )
+
+
+def is_another(log: Log, known: Receipt, bounds: tuple[int, int]) -> bool:
+    """Whether a log is not the one that was indexed up to here: the table was made anew, or cleaned beyond this."""
+    earliest, latest = bounds
+    if not earliest - 1 <= known.version <= latest:
+        return True
+    return known.version >= earliest and known.committed_at != log.commit(known.version).committed_at
 
 
 def notice(lake: Lake, store: Store, names: Iterable[str]) -> None:

@@ -49,7 +49,9 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
     )
     if any(dataset.choice is not None for dataset in shop.graph.datasets.values()):
         summary.unknown.append("why branches were skipped: the next run decides as before, and records it again")
-    for name in shop.graph.owners:
+    adopted = (name for name in shop.graph.adopted - shop.graph.owners.keys() if shop.lake.knows(name))
+    names = [*shop.graph.owners, *sorted(adopted)]
+    for name in names:
         shop.store.markers.forget(name)  # a live receipt means ready
         if name in shop.lake.borrowed:
             # The next run indexes what it reads from another target.
@@ -71,10 +73,10 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
             _arrivals(shop.lake, shop.store, name, summary)
         shop.store.receipts.forget(corrections_of(name))
         settle_corrections(shop, name)
-    for name in shop.graph.owners:
+    for name in names:
         first = shop.store.receipts.get(name, 0)
         if first is not None and name not in shop.lake.borrowed:
-            # Whoever read it before it had a table here has read it from another target.
+            # Whoever read it before it had this table has read another one, perhaps from another target.
             shop.store.receipts.unsettle(name, before=first.committed_at)
     return summary
 

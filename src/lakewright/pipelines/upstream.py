@@ -14,13 +14,12 @@ from copy import copy
 from dataclasses import dataclass
 
 from lakewright.lake.lake import Lake
-from lakewright.lake.log import DeltaLog
 from lakewright.lake.windows import load_window
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.pipelines.graph import Graph
-from lakewright.pipelines.harvest import receipt_of, unaccounted
+from lakewright.pipelines.harvest import is_another, receipt_of, unaccounted
 from lakewright.pipelines.settle import complete_receipt
 from lakewright.pipelines.workshop import Workshop
 from lakewright.store import OWN, Head, LiveSlice, Receipts, Store
@@ -122,7 +121,8 @@ def index(shop: Workshop, found: Mapping[str, Upper], names: Iterable[str]) -> N
 
 def _index(shop: Workshop, upper: Upper, name: str) -> None:
     store, log = shop.store, upper.lake.delta_log(name)
-    if _is_another(log, store, name):
+    newest, (earliest, latest) = store.receipts.history(name, limit=1), log.bounds()
+    if newest and earliest is not None and latest is not None and is_another(log, newest[0], (earliest, latest)):
         store.move([name], upper.lake.root)
     receipts: list[Receipt] = []
     restores: list[tuple[int, int]] = []
@@ -148,18 +148,6 @@ def _index(shop: Workshop, upper: Upper, name: str) -> None:
             store.receipts.rolled_back(name, target, version, conn=conn)
         for arrival in arrivals:
             store.arrivals.bring_back(arrival, conn=conn)
-
-
-def _is_another(log: DeltaLog, store: Store, name: str) -> bool:
-    """Whether the log is not the one that was indexed: the table was made anew, or cleaned beyond what we know."""
-    last = store.receipts.last_version(name)
-    earliest, latest = log.bounds()
-    if last is None or latest is None or earliest is None:
-        return False
-    if not earliest - 1 <= last <= latest:
-        return True
-    known = store.receipts.get(name, last)
-    return last >= earliest and known is not None and known.committed_at != log.commit(last).committed_at
 
 
 def as_if_unmade(store: Store, names: Iterable[str]) -> Store:
