@@ -82,6 +82,7 @@ def test_spark_packages_are_data(lakewright: Lakewright):
     assert result.stderr == ""
     told = json.loads(lakewright("spark", "packages", "--json").stdout)
     assert set(told) == {"packages", "excluded", "overridden", "jars", "settings", "error"}
+    assert "password" in told["settings"]["spark.sql.redaction.string.regex"]
     assert lakewright("spark", "packages", "--joined").stdout.count("\n") == 1
 
 

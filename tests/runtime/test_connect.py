@@ -19,11 +19,12 @@ from lakewright.lake.delta_errors import explain_lost_server, is_transient
 from lakewright.lake.sessions import ChildSessions
 from lakewright.masking import mask
 from lakewright.runtime import connect
+from lakewright.runtime.secret_settings import TEXT_REDACTION
 from lakewright.runtime.services import up
 from lakewright.runtime.services.ports import free_port
 from lakewright.runtime.services.processes import this_process
 from lakewright.runtime.session import spark_session
-from lakewright.runtime.settings import Target
+from lakewright.runtime.settings import Target, load_settings
 
 ZONE = "spark.sql.session.timeZone"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -91,6 +92,7 @@ def test_each_thread_has_a_child_that_speaks_as_its_parent_and_the_server_keeps_
     assert mine is children.mine()
     assert (mine.conf.get("spark.sql.shuffle.partitions"), mine.conf.get("spark.sql.ansi.enabled")) == ("7", "false")
     assert mine.conf.get("spark.shop.region", None) == "eu", "a setting of a project's own, which Spark does not know"
+    assert mine.conf.get(TEXT_REDACTION) == parent.conf.get(TEXT_REDACTION)
     assert (mine.conf.get(ZONE), mine.conf.get(METADATA, None)) == ("UTC", None)
     others: list[Any] = []
     for _ in range(2):
@@ -106,6 +108,46 @@ def test_each_thread_has_a_child_that_speaks_as_its_parent_and_the_server_keeps_
     assert others[1].is_stopped
     assert not parent.is_stopped
     parent.stop()
+
+
+REQUEST = """
+    read { data_source { options {
+      key: "PassWord"
+      value: "Rq71 \\"and\\" more"
+    }
+    options {
+      key: "ssl.keystore.key"
+      value: "Rq72"
+    }
+    options {
+      key: "user"
+      value: "blog"
+    } } }
+"""
+
+
+@pytest.mark.connect_only
+def test_a_server_hides_the_secret_options_of_the_requests_that_it_notes(connect_url: str, tmp_path: Path) -> None:
+    (tmp_path / "lakewright.toml").write_text(
+        f"""name = "shop"
+        [connections.broker]
+        url = "kafka://one:9092"
+        options = {{ "spark.ssl.keystore.key" = "secret://env/KEY", "sasl.password" = "secret://env/PASSWORD" }}
+        [targets.dev]
+        master = "{connect_url}"
+        [targets.dev.spark]
+        "spark.sql.redaction.string.regex" = "own-rule"
+        """
+    )
+    session: Any = spark_session(load_settings(tmp_path, environ={}).target)
+    pattern = session.conf.get(TEXT_REDACTION)
+    texts = session.createDataFrame([(REQUEST, pattern)], "request string, pattern string")
+    noted = texts.selectExpr("regexp_replace(request, pattern, '***')").first()[0]
+    session.stop()
+    assert "Rq7" not in noted
+    assert noted.count("***") == 2
+    assert 'value: "blog"' in noted
+    assert pattern.startswith("own-rule|")
 
 
 FLAKY = """

@@ -3,7 +3,8 @@
 Guarantee:
     A session from here has been answered by a server of the client's own Spark release that knows Delta, and speaks
     UTC. A server that does not answer is told of within seconds, where PySpark would try for ten minutes. No message
-    shows a parameter of the address, and a token is masked in what others write, wherever it was given.
+    shows a parameter of the address, and a token is masked in what others write, wherever it was given. The server
+    notes the requests of such a session without the secrets among their options.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError, LakewrightError, TargetError
 from lakewright.masking import remember
+from lakewright.runtime.secret_settings import TEXT_REDACTION, text_redaction
 from lakewright.runtime.settings import Target
 
 if TYPE_CHECKING:
@@ -63,8 +65,8 @@ def shown_master(master: str) -> str:
     return "sc://" + re.split(r"[/;]", master[5:], maxsplit=1)[0] if is_connect(master) else master
 
 
-def connect_session(target: Target, settings: dict[str, str]) -> SparkSession:
-    """A new session on the target's server, with these settings."""
+def connect_session(target: Target, settings: dict[str, str], secret: list[str]) -> SparkSession:
+    """A new session on the target's server, with these settings; the ``secret`` keys of options are hidden there."""
     remember(os.environ.get(_TOKEN, ""))
     address = target.reveal_master()
     try:
@@ -88,7 +90,8 @@ def connect_session(target: Target, settings: dict[str, str]) -> SparkSession:
         session.client.set_retry_policies([DefaultPolicy(**_FIRST)])
         _refuse_other_version(_first_answer(session, target), target)
         _refuse_without_delta(session, f"The Spark Connect server at {shown_master(target.master)}")
-        for name, value in settings.items():
+        own = settings.get(TEXT_REDACTION) or session.conf.get(TEXT_REDACTION, None)
+        for name, value in {**settings, TEXT_REDACTION: text_redaction(secret, own)}.items():
             session.conf.set(name, value)
     except BaseException:
         session.client.set_retry_policies([])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakewright.runtime.jars import SPARK_JARS, jar_folder, packages, present_jars
+from lakewright.runtime.secret_settings import TEXT_REDACTION, text_redaction
 from lakewright.runtime.session import DELTA, logstore_setting
 from lakewright.runtime.settings import Target
 
@@ -38,7 +39,7 @@ class Needs:
         """A text that can be put into ``spark-defaults.conf`` as it is."""
         lines = [
             "# Settings that Spark needs when it starts",
-            *(f"{name} {value}" for name, value in self.settings.items()),
+            *(f"{name} {_in_properties(value)}" for name, value in self.settings.items()),
             "",
             "# Jars by their Maven coordinates; Spark ships what is excluded",
             f"spark.jars.packages {','.join(self.packages)}",
@@ -54,6 +55,11 @@ class Needs:
         return "\n".join(lines) + "\n"
 
 
+def _in_properties(value: str) -> str:
+    """A value as a file of Java's properties holds it."""
+    return value.replace("\\", "\\\\")
+
+
 def needs_of(target: Target | None = None) -> Needs:
     """What Lakewright needs anywhere and, with a target, for its lake."""
     tree = ET.parse(SPARK_JARS.descriptor)
@@ -65,5 +71,5 @@ def needs_of(target: Target | None = None) -> Needs:
         ],
         jars=present_jars(),
         folder=jar_folder(),
-        settings={**DELTA, **({} if target is None else logstore_setting(target))},
+        settings={**DELTA, TEXT_REDACTION: text_redaction([]), **({} if target is None else logstore_setting(target))},
     )

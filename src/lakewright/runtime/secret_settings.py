@@ -13,6 +13,7 @@ from lakewright.model.secrets import Secret, is_reference
 __all__ = [
     "LOG_PROPERTY",
     "REDACTION",
+    "TEXT_REDACTION",
     "check_master",
     "check_references",
     "java_pattern",
@@ -20,11 +21,14 @@ __all__ = [
     "references_of_master",
     "reveal_master",
     "reveal_spark",
+    "text_redaction",
     "with_password",
 ]
 
 REDACTION = "spark.redaction.regex"
 """Spark's setting for the keys whose values its pages and event log do not show."""
+TEXT_REDACTION = "spark.sql.redaction.string.regex"
+"""Spark's setting for what texts, such as the request that a Connect server notes, do not show. Not set by default."""
 _DEFAULT = "(?i)secret|password|token|access[.]?key"
 """What Spark sets it to by itself."""
 LOG_PROPERTY = "lakewright.secrets"
@@ -143,6 +147,21 @@ def redaction(keys: list[str], own: str | None = None) -> str:
     # Spark hands spark.hadoop.x to Hadoop as x, and shows that as well.
     ours = [*_ALWAYS, *(key.removeprefix("spark.hadoop.") for key in keys)]
     return "|".join([own or _DEFAULT, *(re.escape(key) for key in ours)])
+
+
+def text_redaction(keys: list[str], own: str | None = None) -> str:
+    r"""``spark.sql.redaction.string.regex``: what was set before, and secret options in the text of a request.
+
+    A Connect server writes each request into its event log and its page as a text, the options of readers and writers
+    included, and hides there nothing by its keys.
+
+    >>> import re
+    >>> request = 'options { key: "password"\n value: "a \\"word\\"" \n} options { key: "user"\n value: "blog" \n}'
+    >>> re.findall(text_redaction([]).replace("(?i)", ""), request)
+    ['key: "password"\n value: "a \\"word\\"" ']
+    """
+    ours = rf'key: "[^"]*(?:{redaction(keys)})[^"]*"[^"]*value: ".*'
+    return ours if own is None or ours in own else f"{own}|{ours}"
 
 
 def java_pattern(forms: Iterable[str]) -> str:

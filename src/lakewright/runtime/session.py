@@ -76,9 +76,8 @@ def spark_session(target: Target, app_name: str = "lakewright") -> SparkSession:
     refuse_incomplete(target)
     secrets = target.reveal_spark()
     if is_connect(target.master):
-        # What is hidden, the server decides.
         wanted = {"spark.sql.session.timeZone": "UTC", **target.spark, **secrets}
-        return check_session(connect_session(target, wanted))
+        return check_session(connect_session(target, wanted, _secret_keys(target)))
     _leave_connect_mode()
     # Workers start the Python of this path; where theirs is another one, the target says so.
     os.environ["PYSPARK_PYTHON"] = target.spark.get("spark.pyspark.python") or sys.executable
@@ -177,13 +176,18 @@ def _local_settings(target: Target, app_name: str) -> Mapping[str, str]:
 
 def _redaction(target: Target) -> dict[str, str]:
     """Keep the values of what was given as a reference out of Spark's pages and event log, beside its own list."""
+    return {REDACTION: redaction(_secret_keys(target), target.spark.get(REDACTION))}
+
+
+def _secret_keys(target: Target) -> list[str]:
+    """The keys of what was given as a reference."""
     keys = [key for key, value in target.spark.items() if is_reference(value)]
     for one in target.connections.declared.values():
         if isinstance(one, Connection):
             secret = [key for key, value in one.options.items() if isinstance(value, Secret)]
             # What a broker's options name for Spark alone, Spark knows without that word.
             keys += [*secret, *(key.removeprefix("spark.") for key in secret if key.startswith("spark."))]
-    return {REDACTION: redaction(keys, target.spark.get(REDACTION))}
+    return keys
 
 
 def _conf(settings: Mapping[str, str]) -> SparkConf:

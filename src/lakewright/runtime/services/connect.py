@@ -16,6 +16,7 @@ from lakewright.runtime.class_archive import archive_options
 from lakewright.runtime.connect import DELTA_SETTINGS
 from lakewright.runtime.jars import Progress, ensure_jars
 from lakewright.runtime.java import find_java
+from lakewright.runtime.secret_settings import TEXT_REDACTION, text_redaction
 from lakewright.runtime.services import spark_processes
 from lakewright.runtime.services.contract import Address, NotReadyError
 from lakewright.runtime.services.ports import HOST, accepts
@@ -97,6 +98,7 @@ class ConnectService(SparkService):
             "spark.driver.memory": "2g",
             "spark.log.structuredLogging.enabled": "false",
             "spark.scheduler.mode": "FAIR",
+            TEXT_REDACTION: text_redaction([]),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(place.data / "warehouse"),
