@@ -124,10 +124,12 @@ class Command:
         self.child = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        # With a JVM of its own, which can be killed, also where the tests work over a Connect server.
+        own = {name: value for name, value in os.environ.items() if name != "LAKEWRIGHT_MASTER"}
         with self.words.open("ab") as said:
             return subprocess.Popen(
                 [sys.executable, "-m", "lakewright", "run", "--continuous"],
-                cwd=self.folder, start_new_session=True, stdout=said, stderr=said,
+                cwd=self.folder, env=own, start_new_session=True, stdout=said, stderr=said,
             )  # fmt: skip
 
     def again(self) -> None:
