@@ -179,9 +179,11 @@ def test_a_zombie_that_wakes_in_the_middle_of_its_sending_changes_nothing(sender
 
 def test_projects_with_ledgers_of_their_own_send_the_same_slice_at_the_same_time(sender):
     prod, dev = sender(), sender()
+    asked: list[int] = []
 
-    def meanwhile() -> bool:
-        if dev.log.latest() is None:
+    def meanwhile() -> bool:  # asked before the sending and directly before its end
+        asked.append(len(asked))
+        if len(asked) == 2:
             dev.send(7, ("dev", 1))
         return True
 
