@@ -298,10 +298,7 @@ def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(proj
     # The accounts and the dead letters tell each record once as well.
     assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 5
     letters = shop.lake.read("_lakewright/dead_letters", system_columns=True)
-    ((place, number),) = [(row["offset"], row["number"]) for row in letters.collect()]
-    assert place == 3
-    # Whoever told it: it is of the commit whose receipt tells whether it counts.
-    assert number in {one.number for one in shop.store.receipts.history("raw") if one.state == "live"}
+    assert [row["offset"] for row in letters.collect()] == [3]
     # A process of the old generation that wakes up now adds nothing.
     late = Identity("raw", "arrival-1000000009", 1, "asleep", details={"generation": old.number, "batch": 9})
     table = shop.lake.open("raw", late)

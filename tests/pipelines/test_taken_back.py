@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, patch
 
 import pytest
 
 from lakewright import DataOverwrite, KafkaTopic, Lookback, Merger, Pipeline, SameSlice, StatefulMerger
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Change, Commit
 from lakewright.model.streams import batch_number
+from lakewright.pipelines.settle import set_unusable_aside
 from lakewright.store import Store, open_store
-from tests.pipelines.lab import Lab, lab
+from tests.pipelines.lab import LOOKED_AT, Lab, lab
 
 NOW = "2026-01-03"
 
@@ -150,3 +155,20 @@ def test_what_was_rolled_back_does_not_come_back_by_itself_whatever_it_reads(sto
     shop.arrive("raw", days[0])
     late = {*days} if isinstance(reference, Lookback) else {days[0]}
     assert {slice_id for slice_id, state in shop.states("daily", NOW).items() if state.status == "late"} == late
+
+
+def test_a_letter_that_a_recovery_tells_goes_with_the_receipt_of_its_commit(spark: Any) -> None:
+    dead = Identity("raw", "arrival-2", 7, "dead")
+    commit = Commit(3, LOOKED_AT, "WRITE", dead.to_json(), {}, {None: Change(1, 0)})
+    shop, dataset = MagicMock(), SimpleNamespace(name="raw", is_source=False)
+    shop.lake.read.return_value = spark.createDataFrame([], "id string, _lw_arrival bigint, _lw_event string")
+    settle = "lakewright.pipelines.settle"
+    with (
+        patch(f"{settle}.dead_letter_rows") as letters,
+        patch(f"{settle}.write_side_rows") as written,
+        patch(f"{settle}.rows_per_rule", return_value={}),
+    ):
+        set_unusable_aside(shop, dataset, replace(dead, number=9, run_id="recovers"), commit)  # type: ignore[arg-type]
+    # Delta takes them as the newer attempt's; what a rollback takes back is told by the number of the commit.
+    assert written.call_args.args[3].number == 9
+    assert (letters.call_args.kwargs["identity"].number, letters.call_args.kwargs["identity"].run_id) == (7, "recovers")
