@@ -157,6 +157,20 @@ def test_what_was_rolled_back_does_not_come_back_by_itself_whatever_it_reads(sto
     assert {slice_id for slice_id, state in shop.states("daily", NOW).items() if state.status == "late"} == late
 
 
+@pytest.mark.parametrize("writer", [DataOverwrite(), Merger(keys=["id"])], ids=["replaced", "merged"])
+def test_arrivals_that_were_rolled_back_stay_away_until_they_are_read_again(store: Store, writer: object) -> None:
+    shop = followed(store, mode="batch", writer=writer)
+    shop.commit("raw", batch(1, 3), {"any": 1})  # not taken yet when the others were rolled back
+    version = undo(shop, "taken", "restore", raw=3)
+    store.receipts.rolled_back("taken", 0, version)
+    assert made(shop) == [(0, batch(1, 3), False)]
+    assert {*shop.states("taken", NOW, again={"taken": frozenset({batch(1, 1)})})} == {batch(1, 3), batch(1, 1)}
+
+    shop.commit("raw", batch(1, 4), {"any": 1})
+    shop.commit("raw", batch(1, 2), {"any": 1})
+    assert made(shop) == [(0, batch(1, place), False) for place in (2, 3, 4)]
+
+
 def test_a_letter_that_a_recovery_tells_goes_with_the_receipt_of_its_commit(spark: Any) -> None:
     dead = Identity("raw", "arrival-2", 7, "dead")
     commit = Commit(3, LOOKED_AT, "WRITE", dead.to_json(), {}, {None: Change(1, 0)})

@@ -261,16 +261,22 @@ class Decider:
     ) -> dict[str, SliceState]:
         assert slicing.follows is not None
         source = slicing.follows
+        settled, restored_at = self._settled(dataset.name, source, heads), self._restored_at(dataset.name, heads)
+        withdrawn = self._withdrawn(dataset.name, restored_at)
+        then = {
+            slice_id: max(one.inputs.get(source, -1), settled if one.version < restored_at else -1)
+            for slice_id, one in made.items()
+        }
         states: dict[str, SliceState] = {}
         for slice_id, receipt in arrived.items():
-            if slice_id not in made:
-                states[slice_id] = SliceState(Slice.parse(slice_id), "due", f"{slice_id} of {source} was not taken yet")
-            elif receipt.version > made[slice_id].inputs.get(source, -1):
+            if slice_id in then and receipt.version > then[slice_id]:
                 states[slice_id] = SliceState(Slice.parse(slice_id), "stale", f"{slice_id} of {source} was read again")
+            elif slice_id not in then and (slice_id not in withdrawn or receipt.version > settled):
+                states[slice_id] = SliceState(Slice.parse(slice_id), "due", f"{slice_id} of {source} was not taken yet")
         for arrival in self._store.arrivals.all(source):
             for earlier, file in arrival.supersedes:
                 by, hit = f"arrival-{arrival.number}", f"arrival-{earlier}"
-                if by in arrived and hit in made and made[hit].inputs.get(source, -1) < arrived[by].version:
+                if by in arrived and hit in then and then[hit] < arrived[by].version:
                     states[hit] = SliceState(Slice.parse(hit), "stale", f"{file.path} was replaced by {by}")
         if dataset.into is not None or getattr(dataset.writer, "restores", False):
             for gone in self._unmatched(dataset, source, made, arrived, heads):
@@ -378,6 +384,13 @@ class Decider:
         """The version of a dataset's newest rollback: what was made before it stays as it is."""
         restored = self._last_restore(name, heads)
         return -1 if restored is None else restored.version
+
+    def _withdrawn(self, name: str, restored_at: int) -> set[str]:
+        """The slices that the newest rollback of a dataset took away: they do not come back by themselves."""
+        if restored_at < 0:
+            return set()
+        earlier = self._store.receipts.since(name, -1, restored_at, kinds=("data",))
+        return {one.slice_id for one in earlier if one.state == "rolled back"}
 
     def _last_restore(self, name: str, heads: Heads) -> Receipt | None:
         if name not in heads or not heads[name].restored:
