@@ -18,9 +18,11 @@ import pytest
 import lakewright
 from lakewright import Latest, Whole, errors, masking
 from lakewright.errors import InputError, LakewrightError, LimitExceeded, TargetError
+from lakewright.lake.corrections import corrections_of
 from lakewright.lake.lake import Lake
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
+from lakewright.pipelines.corrections import withdrawn_arrivals
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.streams.server_side import server_side, told_by_server, told_to_client
 from lakewright.pipelines.streams.skew import last_delivered
@@ -139,13 +141,22 @@ def test_a_lake_on_an_object_store_reads_its_logs_in_the_session_of_each_micro_b
 
 
 class Indexed:
-    """The receipts of a store: which versions of each dataset it knows."""
+    """The receipts of a store: which versions of each dataset it knows; of users two arrivals, both corrected."""
 
     def __init__(self, **versions: range) -> None:
         self.versions = versions
 
     def last_version(self, name: str, *, below: int | None = None) -> int | None:
         return max((one for one in self.versions[name] if below is None or one < below), default=None)
+
+    def newest(self) -> Any:
+        return {}
+
+    def live_slices(self, name: str) -> Any:
+        return {"arrival-1": None} if name == "users" else {}
+
+    def cells(self, name: str) -> Any:
+        return dict.fromkeys((None, "2026-01-01", "@1", "@2")) if name == corrections_of("users") else {}
 
 
 def sent(receipts: Indexed, *, log_from: int) -> Attempt:
@@ -154,7 +165,8 @@ def sent(receipts: Indexed, *, log_from: int) -> Attempt:
     lake: Any = SimpleNamespace(borrowed={"countries"}, outside=frozenset(), log=lambda name: log)
     references = {"raw": None, "users": Whole(), "countries": Latest()}
     dataset: Any = SimpleNamespace(inputs=[SimpleNamespace(dataset=k, reference=v) for k, v in references.items()])
-    shop: Any = Workshop(None, lake, SimpleNamespace(receipts=receipts), None, "me", Path(), {})  # type: ignore[arg-type]
+    graph: Any = {name: SimpleNamespace(is_source=True) for name in references}
+    shop: Any = Workshop(graph, lake, SimpleNamespace(receipts=receipts), None, "me", Path(), {})  # type: ignore[arg-type]
     there = server_side(Attempt(shop, dataset, WHOLE, "*", None, 1, 1))  # type: ignore[arg-type]
     return replace(there, shop=replace(there.shop, store=pickle.loads(pickle.dumps(there.shop.store))))
 
@@ -165,6 +177,8 @@ def test_a_reference_is_read_on_a_server_after_its_log_was_cleaned_and_of_anothe
         shop = sent(receipts, log_from=log_from).shop
         assert pin(shop.lake, shop.store, "users") == 7
         assert pin(shop.lake, shop.store, "countries") == 5
+        # A correction of an arrival that was rolled back does not count there either.
+        assert withdrawn_arrivals(shop.store, "users") == [2]
     # What had gone from the log before anybody looked is refused before it is sent: there, nobody would know.
     with pytest.raises(TargetError, match="users: its versions 2 to 2 are gone from the log"):
         sent(Indexed(users=range(2), countries=range(6)), log_from=3)

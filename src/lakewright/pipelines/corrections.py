@@ -55,6 +55,7 @@ __all__ = [
     "follow_arrival",
     "pinned_corrections",
     "settle_corrections",
+    "withdrawn_arrivals",
 ]
 
 
@@ -83,10 +84,13 @@ def _withdrawn(store: Store, source: Dataset, slice_: Slice) -> list[int]:
 
     A stream reads the same records again, under other numbers: that matters only to who reads by these.
     """
-    if source.is_stream and slice_.kind != "arrival":
-        return []
-    live = store.receipts.live_slices(source.name)
-    keys = store.receipts.cells(corrections_of(source.name))
+    return [] if source.is_stream and slice_.kind != "arrival" else withdrawn_arrivals(store, source.name)
+
+
+def withdrawn_arrivals(store: Store, source: str) -> list[int]:
+    """The arrivals of a source that do not count any longer, and of which there are corrections."""
+    live = store.receipts.live_slices(source)
+    keys = store.receipts.cells(corrections_of(source))
     numbers = [int(key[1:]) for key in keys if key is not None and key[0] == "@"]
     return sorted(number for number in numbers if f"arrival-{number}" not in live)
 

@@ -1,9 +1,9 @@
 """A micro-batch over Spark Connect: its function travels to the server and runs there, without the store.
 
 What it needs goes with it as values: the graph, the names of the lake, the identity of the attempt, the versions of
-tables of another target. What the store alone can judge is judged here, before it leaves. It only writes, with
-identity; the client, which holds the lease, reads the receipts from the log. The server's Python needs the same
-release of Lakewright; the project's own functions are sent along.
+tables of another target, the arrivals of references that were taken back. What the store alone can judge is judged
+here, before it leaves. It only writes, with identity; the client, which holds the lease, reads the receipts from the
+log. The server's Python needs the same release of Lakewright; the project's own functions are sent along.
 
 Of an error only words come back. One of ours carries itself among them, as `told_to_client` writes it, so that the
 client has its class, its hint and its facts: a guard's refusal is no failure there either.
@@ -27,10 +27,12 @@ from lakewright.errors import (
     StepFailed,
     TargetError,
 )
+from lakewright.lake.corrections import arrival_key, corrections_of
 from lakewright.masking import mask
 from lakewright.model.connections import Connections
 from lakewright.model.times import utc_now
 from lakewright.pipelines.compute_messages import ToldError
+from lakewright.pipelines.corrections import withdrawn_arrivals
 from lakewright.pipelines.harvest import refuse_lost_histories
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import Store
@@ -56,9 +58,11 @@ def server_side(current: Attempt) -> Attempt:
     references = {given.dataset for given in current.dataset.inputs if given.reference is not None}
     refuse_lost_histories(lake, store, references)
     borrowed = {name: store.receipts.last_version(name) for name in references & lake.borrowed}
+    sources = {name for name in references - lake.borrowed if current.shop.graph[name].is_source}
+    withdrawn = {corrections_of(name): withdrawn_arrivals(store, name) for name in sources}
     shop = replace(
         current.shop,
-        store=cast(Store, _NoStore(borrowed)),
+        store=cast(Store, _NoStore(borrowed, withdrawn)),
         connections=Connections(),
         now=utc_now,
         stopping=_never,
@@ -99,8 +103,8 @@ def _never() -> bool:
 class _NoStore:
     """What a micro-batch asks of the store, answered without one: the client keeps the lease and sees to receipts."""
 
-    def __init__(self, borrowed: Mapping[str, int | None]) -> None:
-        self._borrowed = borrowed
+    def __init__(self, borrowed: Mapping[str, int | None], withdrawn: Mapping[str, Sequence[int]]) -> None:
+        self._borrowed, self._withdrawn = borrowed, withdrawn
 
     @property
     def leases(self) -> _NoStore:
@@ -123,3 +127,11 @@ class _NoStore:
         What was indexed ``below`` the log's beginning tells whether commits are lost: the client has looked at that.
         """
         return self._borrowed.get(name) if below is None else None
+
+    def cells(self, name: str) -> Mapping[str, None]:
+        """Of corrections: the arrivals of which some are there and do not count, as the client knew when it began."""
+        return {arrival_key(number): None for number in self._withdrawn.get(name, ())}
+
+    def live_slices(self, _: str) -> Mapping[str, None]:
+        """None of the arrivals that `cells` tells is live."""
+        return {}
