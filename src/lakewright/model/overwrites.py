@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakewright.model.sql import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter
 
@@ -25,5 +27,9 @@ def only_within(frame: DataFrame, where: str) -> DataFrame:
     """The same rows, failing where one lies outside: Delta checks a predicate only once the table is there."""
     from pyspark.sql import functions as F
 
-    outside = F.raise_error(F.lit("DELTA_REPLACE_WHERE_MISMATCH"))
-    return frame.where(F.when(F.coalesce(F.expr(where), F.lit(False)), F.lit(True)).otherwise(outside.cast("boolean")))
+    # Told by a column: as a filter Spark would push it below joins, and ask rows that are no part of the frame.
+    first, *others = frame.schema
+    outside = F.raise_error(F.lit("DELTA_REPLACE_WHERE_MISMATCH")).cast(first.dataType)
+    checked = F.when(F.coalesce(F.expr(where), F.lit(False)), F.col(quoted(first.name))).otherwise(outside)
+    kept = [F.col(quoted(field.name)) for field in others]
+    return frame.select(checked.alias(first.name, metadata=first.metadata), *kept)

@@ -75,6 +75,10 @@ def test_a_row_outside_the_slice_is_refused_with_the_predicate(
         DeltaPath(new, spark).replace(stray, where=DAY)
     assert version(two_days) == before
     assert not DeltaPath(new, spark).exists()
+    # Judged are the rows of the frame, not those that a join leaves out.
+    due = spark.createDataFrame([("2026-01-02",)], "event_date string")
+    overwrite_slice(stray.join(due, "event_date").select("visit", "event_date"), new, where=DAY)
+    assert table(spark, new) == [("v2", "2026-01-02")]
 
 
 @pytest.fixture(params=["static", "dynamic"])
