@@ -170,11 +170,14 @@ class AttemptTable:
         return self._as("schema", "create")._commit(write)
 
     def add_columns(self, columns: Sequence[tuple[str, str]]) -> Commit | None:
-        """Add columns as nullable, in a schema commit of its own before the data."""
-        listed = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+        """Add columns as nullable, in a schema commit of its own before the data; None where they are there."""
 
         def write() -> None:
-            self._spark.sql(f"ALTER TABLE delta.`{self._path}` ADD COLUMNS ({listed})")
+            # Asked again under the lock: a slice that is made beside this one may have added them by now.
+            there = {name.lower() for name in self.schema().names}
+            new = ", ".join(f"`{name}` {kind}" for name, kind in columns if name.lower() not in there)
+            if new:
+                self._spark.sql(f"ALTER TABLE delta.`{self._path}` ADD COLUMNS ({new})")
 
         return self._as("schema", "columns")._commit(write)
 
