@@ -47,6 +47,7 @@ class ChangeHistory:
         asked = f"SELECT DISTINCT {self.column} FROM {held} WHERE {self.column} >= %s ORDER BY 1"
         undone = [row[0] for row in ask(session, asked, (self.at,)).fetchall()]
         if undone:
+            self._refuse_forgetting(session, columns)
             self._rebuild(session, columns)
         listed = ", ".join(map(str, undone))
         LOG.info("%s: %s: %s", self.what, self.at, f"rebuilt without {listed}." if undone else "nothing to rebuild.")
@@ -101,6 +102,20 @@ class ChangeHistory:
                 "Nothing was written.",
                 hint="Bring it with each change, drop it from the table, or let the database fill it by a DEFAULT.",
             )
+
+    def _refuse_forgetting(self, session: Session, columns: Sequence[str]) -> None:
+        """Refuse to give a column its DEFAULT again for which earlier executions have brought values."""
+        for one in (stored_columns(session, self.target) or {}).values():
+            if not one.filled or one.name in columns:
+                continue
+            brought = f"{self.column} < %s AND {beside_values(quoted(one.name))} IS NOT NULL"
+            asked = f"SELECT 1 FROM {beside_values(self.history.sql)} WHERE {brought} LIMIT 1"
+            if ask(session, asked, (self.at,)).fetchone() is not None:
+                raise SchemaChangeError(
+                    f"{self.what}: the changes have no column {one.name}, which earlier ones have brought: a rebuild "
+                    "would put the DEFAULT in the place of their values. Nothing was written.",
+                    hint="Bring it with each change.",
+                )
 
     def _rebuild(self, session: Session, brought: Sequence[str]) -> None:
         """Go back to the last change of each key before this execution."""

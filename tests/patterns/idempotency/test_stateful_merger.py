@@ -268,6 +268,12 @@ def test_a_rebuild_leaves_to_the_database_what_it_fills_and_refuses_what_no_chan
     assert outside.ask('SELECT type, name, state, "50%" FROM devices ORDER BY 1') == [
         ("phone", "P2", "new", 2), ("watch", "W1", "new", 2),
     ]  # fmt: skip
+    # What a change has brought for such a column is no DEFAULT: a rebuild without it would forget that.
+    merge("2024-10-06", "name", "2 AS `50%`", "'sold' AS state")
+    merge("2024-10-07", "name", "3 AS `50%`")
+    with pytest.raises(SchemaChangeError, match="no column state, which earlier ones have brought"):
+        merge("2024-10-07", "name", "3 AS `50%`")
+    assert ("phone", "sold") in outside.ask("SELECT type, state FROM devices")
 
 
 def test_how_far_to_go_back_is_read_and_never_computed() -> None:
