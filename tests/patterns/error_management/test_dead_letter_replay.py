@@ -48,7 +48,8 @@ def test_a_replay_on_frames_marks_what_is_repaired_and_keeps_the_history_of_the_
     lost = spark.sql(
         "SELECT NULL AS visit, '/b' AS page, 1 AS day, false AS was_dead_lettered, array('x') AS broken_rules"
     )
-    for there, added in ((written, 1), (written.union(spark.sql("SELECT NULL, '/b', 1")), 0)):
+    same, other = spark.sql("SELECT NULL, '/b', 1"), spark.sql("SELECT NULL, '/b', 2L")
+    for there, added in ((written, 1), (written.union(same), 0), (written.union(other), 1)):
         back = replay_dead_letters(lost, known=there, keys=["visit"], **options).repaired  # type: ignore[arg-type]
         assert [row["was_dead_lettered"] for row in back.collect()] == [True] * added
 

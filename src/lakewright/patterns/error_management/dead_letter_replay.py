@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.sql import quoted
 from lakewright.patterns.error_management.dead_letter import MARKS, Rule, split_dead_letters
+from lakewright.patterns.error_management.whole_rows import comparable
 from lakewright.patterns.error_management.windowed_deduplicator_stream import without_key
-from lakewright.patterns.idempotency.content_order import has_order
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -104,11 +104,18 @@ def _without_known(rows: DataFrame, known: DataFrame, keys: Sequence[str]) -> Da
     for frame, present in (("", kinds), (" (known)", there)):
         if missing := [key for key in keys if key not in present]:
             raise MissingColumnsError(pattern=f"Dead-Letter{frame}", missing=missing, present=list(present))
-    told = [field.name for field in known.schema if kinds.get(field.name) == field.dataType]
-    whole = [name for name in told if has_order(kinds[name])]
+    held = {field.name: field.dataType for field in known.schema}
+    whole = [name for name in held if name in kinds]
+
+    def told(name: str, column: Column) -> Column:
+        """As it can be compared with the other side; what it cannot be is compared as text."""
+        fit = comparable(column, kinds[name]) if kinds[name] == held[name] else None
+        return column.cast("string") if fit is None else fit
 
     def alike(names: Sequence[str]) -> Column:
-        return reduce(and_, [F.col(quoted(name)).eqNullSafe(F.col(there[name])) for name in names], F.lit(True))
+        pairs = [(told(name, F.col(quoted(name))), told(name, F.col(there[name]))) for name in names]
+        return reduce(and_, [one.eqNullSafe(other) for one, other in pairs], F.lit(True))
 
+    same_keys = reduce(and_, [F.col(quoted(key)).eqNullSafe(F.col(there[key])) for key in keys])
     seen = known.select(*[F.col(quoted(name)).alias(other) for name, other in there.items()])
-    return rows.join(seen, alike(keys) & (~without_key(keys) | alike(whole)), "left_anti")
+    return rows.join(seen, same_keys & (~without_key(keys) | alike(whole)), "left_anti")

@@ -16,8 +16,9 @@ from lakewright.patterns.idempotency.content_order import has_order
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
-__all__ = ["ALL", "comparable_columns"]
+__all__ = ["ALL", "comparable", "comparable_columns"]
 
 ALL: Final[Literal["all"]] = "all"
 """Instead of a list of keys: all columns but the system's own."""
@@ -30,15 +31,24 @@ def comparable_columns(df: DataFrame, names: Sequence[str], *, pattern: str) -> 
     kinds = {field.name: field.dataType for field in df.schema}
     found = {}
     for name in names:
-        kind, column = kinds[name], F.col(quoted(name))
-        told = kind.simpleString()
-        if has_order(kind):
-            found[name] = column
-        elif told.startswith("map<") and has_order(told.removeprefix("map<")):
-            found[name] = F.sort_array(F.map_entries(column))
-        else:
+        compared = comparable(F.col(quoted(name)), kinds[name])
+        if compared is None:
             raise ConfigurationError(
-                f"{pattern}: keys='{ALL}' compares every column, and Spark cannot compare '{name}': it is {told}.",
+                f"{pattern}: keys='{ALL}' compares every column, and Spark cannot compare '{name}': it is "
+                f"{kinds[name].simpleString()}.",
                 hint="Name the columns that tell whether two rows are the same: keys=[...].",
             )
+        found[name] = compared
     return found
+
+
+def comparable(column: Column, kind: DataType) -> Column | None:
+    """A column as Spark can compare it; None where it cannot."""
+    from pyspark.sql import functions as F
+
+    told = kind.simpleString()
+    if has_order(kind):
+        return column
+    if told.startswith("map<") and has_order(told.removeprefix("map<")):
+        return F.sort_array(F.map_entries(column))
+    return None
