@@ -321,6 +321,21 @@ def test_tables_of_a_year_that_were_frozen_one_by_one_become_one_around_no_open_
     assert len(shown(database)) == len(rows) + 2
 
 
+def test_what_was_never_loaded_can_still_come_between_frozen_tables(database, load):
+    parts = PartTables("visits")
+    for n in (0, 2):
+        load(MONDAY + timedelta(days=7 * n), parts)
+    assert freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=28)) == (
+        "visits_frozen_20260105_20260112",
+        "visits_frozen_20260119_20260126",
+    )
+    load(MONDAY + timedelta(days=7), parts)  # its source was down until now
+    assert freeze_parts(database.connection, parts, before=MONDAY + timedelta(days=28)) == (
+        "visits_frozen_20260105_20260126",
+    )
+    assert tables(database) == ["visits_frozen_20260105_20260126"]
+
+
 def test_a_frame_is_loaded_like_a_file(spark, database):
     frame = spark.createDataFrame([("a", "2026-01-05 01:00:00")], "id string, at string")
     frame = frame.selectExpr("id", "CAST(at AS TIMESTAMP_NTZ) AS v_time")

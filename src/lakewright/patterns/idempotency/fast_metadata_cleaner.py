@@ -124,7 +124,8 @@ def freeze_parts(connection: Connection, parts: PartTables, *, before: date) -> 
     """Fold the parts that end on or before a day into one read-only table per year; returns the tables that grew.
 
     The view shows the same rows. Repeating it adds what has become old since to the table of its year, which is named
-    after the days that it holds; a part between them that is not old yet begins a table of its own.
+    after the days that it holds; a part between them that is not old yet, or was never loaded, begins a table of its
+    own, so that it can still be loaded.
     """
     refuse_no_metadata(connection)
     view, what = TableName.parse(parts.view), f"{connection.name}: {parts.view}, freezing"
@@ -149,13 +150,14 @@ def add_column_to_parts(connection: Connection, parts: PartTables, *, column: st
 def _old_by_year(parts: Sequence[KnownPart], before: date) -> list[list[KnownPart]]:
     """What each read-only table is to hold, where that is not one table yet.
 
-    A part that is not old separates what is before from what is behind it: in between, nothing may be frozen.
+    A part that is not old, or was never loaded, separates what is before from what is behind it: nothing is frozen
+    there, and it may still come.
     """
     groups: list[list[KnownPart]] = []
     last: KnownPart | None = None
     for part in parts:
         old = part.frozen or part.end <= before
-        if old and last is not None and last.start.year == part.start.year:
+        if old and last is not None and last.end == part.start and last.start.year == part.start.year:
             groups[-1].append(part)
         elif old:
             groups.append([part])
