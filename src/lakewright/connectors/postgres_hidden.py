@@ -80,11 +80,12 @@ def _let_read(session: Session, table: TableName, view: TableName, readers: Sequ
 
 
 def _granted(session: Session, relation: TableName) -> set[tuple[str | None, str]]:
-    """Who was granted what by name; None is everybody."""
+    """Who was granted what by name, on all of a relation or on some of its columns; None is everybody."""
+    who = "SELECT CASE a.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(a.grantee)::text END, a.privilege_type"
     rows = ask(
         session,
-        "SELECT CASE a.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(a.grantee)::text END, a.privilege_type "
-        "FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = to_regclass(%s)",
-        (relation.sql,),
+        f"{who} FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = to_regclass(%s) "
+        f"UNION {who} || ' of a column' FROM pg_attribute c, aclexplode(c.attacl) a WHERE c.attrelid = to_regclass(%s)",
+        (relation.sql, relation.sql),
     )
     return {(role, privilege) for role, privilege in rows}

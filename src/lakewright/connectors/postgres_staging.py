@@ -128,7 +128,7 @@ def drop_dead_stages(session: Session, own: TableName) -> None:
     found = ask(
         session,
         f"SELECT tablename FROM pg_tables WHERE schemaname = {schema} AND starts_with(tablename, '{_PREFIX}') "
-        "AND pg_has_role(tableowner, 'MEMBER')",
+        "AND pg_has_role(tableowner, 'USAGE')",
         () if own.schema is None else (own.schema,),
     ).fetchall()
     family, _, number = own.name.rpartition("_")

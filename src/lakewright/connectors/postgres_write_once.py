@@ -136,7 +136,7 @@ def drop_dead_loads(session: Session, view: TableName) -> None:
     found = ask(
         session,
         f"SELECT tablename FROM pg_tables WHERE schemaname = {schema} AND starts_with(tablename, '{NEW}') "
-        "AND pg_has_role(tableowner, 'MEMBER')",
+        "AND pg_has_role(tableowner, 'USAGE')",
         () if view.schema is None else (view.schema,),
     ).fetchall()
     for (name,) in found:
