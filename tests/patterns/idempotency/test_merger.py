@@ -197,6 +197,8 @@ def test_history_keeps_each_version_whatever_the_order_of_arrival(spark: SparkSe
     history = Scd2(valid_from="since", valid_to="until", current="now")
     for batch in [[(1, "PL", 5)], [(1, "FR", 1), (2, "DE", 2)], [(1, "FR", 1)], [(1, "IT", 3)]]:
         merge_changes(spark.createDataFrame(batch, schema), path, keys=["user.id"], history=history)
+    louder = spark.createDataFrame([(1, "IT", 3)], schema.replace("country", "Country"))
+    merge_changes(louder, path, keys=["user.id"], history=history)
     wider = spark.createDataFrame([(1, "IT", 3, 7)], f"{schema}, age int")
     with pytest.raises(SchemaChangeError, match="a column age that the table lacks"):
         merge_changes(wider, path, keys=["user.id"], history=history)

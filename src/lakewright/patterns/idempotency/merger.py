@@ -227,20 +227,24 @@ def stored_columns(
     delete: Literal["hard", "soft"],
     what: str,
 ) -> list[str]:
-    """The columns of a feed that a table keeps: all of them, but a flag that it never had, where deletes are hard."""
-    if strangers := [name for name in columns if name not in kept and name != deleted]:
+    """The columns of a feed that a table keeps: all of them, but a flag that it never had, where deletes are hard.
+
+    A name in other letters is the same column, as it is for Delta.
+    """
+    there = {name.lower() for name in kept}
+    if strangers := [name for name in columns if name.lower() not in there and name != deleted]:
         raise SchemaChangeError(
             f"{what}: the changes have a column {', '.join(strangers)} that the table lacks. Nothing was written.",
             hint='Drop it from the changes, or let it be added: new_columns="add" of merge_changes, or ALTER TABLE ... '
             "ADD COLUMNS.",
         )
-    if delete == "soft" and deleted is not None and deleted not in kept:
+    if delete == "soft" and deleted is not None and deleted.lower() not in there:
         raise SchemaChangeError(
             f"{what}: the table has no column {deleted}, by which deleted rows would be marked. Nothing was written.",
             hint=f'Let it be added: new_columns="add", or ALTER TABLE ... ADD COLUMNS ({deleted} boolean); or use '
             'delete="hard".',
         )
-    return [name for name in columns if name in kept]
+    return [name for name in columns if name.lower() in there]
 
 
 def _one_of(frame: DataFrame, name: str) -> str:
