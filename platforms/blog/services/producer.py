@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-__all__ = ["Sending", "fresh_topic", "lines_below"]
+__all__ = ["Sending", "drop_topic", "fresh_topic", "lines_below"]
 
 TIMEOUT_SECONDS = 30.0
 
@@ -33,10 +33,8 @@ def lines_below(folder: Path) -> Iterator[str]:
 
 def fresh_topic(servers: str, topic: str, *, partitions: int = 2) -> None:
     """Make an empty topic; one of that name is deleted with all that it holds."""
-    client = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    client = drop_topic(servers, topic)
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    if topic in client.list_topics(timeout=TIMEOUT_SECONDS).topics:
-        client.delete_topics([topic])[topic].result(TIMEOUT_SECONDS)
     while True:
         try:
             client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_SECONDS)
@@ -46,6 +44,14 @@ def fresh_topic(servers: str, topic: str, *, partitions: int = 2) -> None:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
+
+
+def drop_topic(servers: str, topic: str) -> AdminClient:
+    """Delete a topic with all that it holds, where there is one."""
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    if topic in client.list_topics(timeout=TIMEOUT_SECONDS).topics:
+        client.delete_topics([topic])[topic].result(TIMEOUT_SECONDS)
+    return client
 
 
 class Sending(threading.Thread):
