@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from lakewright.errors import InputError
 from lakewright.model.identity import Identity
+from lakewright.model.streams import Generation
+from lakewright.patterns.error_management.checkpoint_files import CheckpointState
+from lakewright.pipelines.streams import gaps as going_past
+from lakewright.pipelines.streams.skew import Standing
 from tests.pipelines.shop import ok
 from tests.pipelines.streaming import delete_before, send, until, visit, visits_project
 from tests.pipelines.test_streams import ids
@@ -81,6 +90,26 @@ def test_what_was_committed_is_no_gap_though_neither_spark_nor_the_store_has_not
     assert ids(shop) == ["v1", "v2", "v3", "v4"]
     assert gaps(shop) == []
     assert shop.store.streams.current("raw").number == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "delivered", "reached"),
+    [(4, False, 4), (4, True, 5), (None, False, 1)],
+    ids=["not delivered", "delivered", "the one before is not known"],
+)
+def test_the_micro_batch_before_one_that_was_cut_short_is_no_gap_whatever_is_recorded(before, delivered, reached):
+    def up_to(offset):
+        return {"visits": {"0": offset}}
+
+    state = CheckpointState("one", 9, 8, (up_to(5),), None, None if before is None else (up_to(before),))
+    lake, dataset = SimpleNamespace(), SimpleNamespace(name="raw", is_source=True)
+    current: Any = SimpleNamespace(shop=SimpleNamespace(lake=lake), dataset=dataset)
+    with (
+        patch.multiple(going_past, checkpoint_in_force=lambda *_: "", checkpoint_state=lambda *_: state),
+        patch.multiple(going_past, standing_of=lambda *_: Standing(), is_delivered=lambda *_: delivered),
+    ):
+        generation = Generation("raw", 1, datetime(2026, 1, 1, tzinfo=UTC))
+        assert json.loads(going_past._reached(current, generation, json.dumps(up_to(1)))) == up_to(reached)
 
 
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")

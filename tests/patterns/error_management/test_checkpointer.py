@@ -332,6 +332,29 @@ def test_a_running_query_tells_its_offsets_and_what_it_cannot_go_on_from_is_told
         keep_progress(records, write, checkpoint=again)
 
 
+def test_a_start_that_is_refused_changes_nothing_about_the_name_of_what_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "visits", delivery="exactly once", every="1 second")
+    target = tmp_path / "rows"
+
+    def write(rows: DataFrame, batch: BatchId) -> None:
+        rows.write.format("delta").options(**batch.options).mode("append").save(str(target))
+
+    first = keep_progress(visits(spark, tmp_path / "in"), write, checkpoint=checkpoint)
+    try:
+        with pytest.raises(ConfigurationError, match="another stream is at work on"):
+            keep_progress(visits(spark, tmp_path / "in"), write, checkpoint=replace(checkpoint, name="second"))
+        land(tmp_path / "in", 1, 1)
+        until(lambda: (found := read_checkpoint(spark, checkpoint.path)) is not None and found.committed == 0)
+    finally:
+        first.stop()
+    # By this name a start would know, were it killed before it has noted that the micro-batch is done, what is there.
+    noted = (Path(checkpoint.path) / "lakewright_id").read_text()
+    assert names_in(target) == [(f"checkpoint:visits:v1:{noted}", 0)]
+
+
 @pytest.mark.shows("03.checkpointer", 6)
 def test_each_file_that_a_start_needs_is_named_where_it_is_damaged_or_gone(spark: SparkSession, tmp_path: Path) -> None:
     good = {
@@ -351,6 +374,10 @@ def test_each_file_that_a_start_needs_is_named_where_it_is_damaged_or_gone(spark
     state = read("good", good)
     assert state is not None
     assert (state.batch, state.committed, state.offsets) == (1, 1, ({"visits": {"0": 5}},))
+    assert state.before == ({"visits": {"0": 3}},)
+    other = read("one is missing", {name: text for name, text in good.items() if name != "offsets/0"})
+    assert other is not None
+    assert other.before is None
     assert read("empty", {}) is None
     for number, (file, text) in enumerate(
         (

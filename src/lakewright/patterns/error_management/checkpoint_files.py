@@ -40,6 +40,9 @@ class CheckpointState:
     offsets: tuple[Any, ...]
     """Per source, up to where ``batch`` reads: for Kafka ``{topic: {partition: offset}}``."""
     watermark: datetime | None
+    before: tuple[Any, ...] | None = None
+    """Where ``batch`` begins to read, which is as far as the one before it has; None: there was none, or it is not
+    known."""
 
     @property
     def is_pending(self) -> bool:
@@ -62,9 +65,10 @@ def read_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:
             _parsed(None, f"{path}/offsets/{number}", _offsets)
         return None
     newest = begun[-1]
-    for number in begun:  # the one before is read as well, by a start
-        watermark, offsets = _parsed(files[f"offsets/{number}"], f"{path}/offsets/{number}", _offsets)
-    return CheckpointState(query, newest, done[-1] if done else None, offsets, watermark)
+    # The one before is read as well, by a start.
+    told = {n: _parsed(files[f"offsets/{n}"], f"{path}/offsets/{n}", _offsets) for n in begun}
+    (watermark, offsets), (_, before) = told[newest], told.get(newest - 1, (None, None))
+    return CheckpointState(query, newest, done[-1] if done else None, offsets, watermark, before)
 
 
 def check_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:

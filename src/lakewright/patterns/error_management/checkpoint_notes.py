@@ -12,23 +12,30 @@ from lakewright.model.paths import local_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["checkpoint_id", "read_note", "write_note"]
+__all__ = ["checkpoint_id", "name_checkpoint", "read_note", "write_note"]
 
 _ID = "lakewright_id"
 
 
-def checkpoint_id(spark: SparkSession, path: str, *, begun: bool) -> str:
+def name_checkpoint(spark: SparkSession, path: str) -> None:
+    """Give a checkpoint in which no micro-batch has begun an id, also where an older one is left.
+
+    Spark's own files may have been lost beside it.
+    """
+    write_note(spark, _place(path), uuid.uuid4().hex[:12])
+
+
+def checkpoint_id(spark: SparkSession, path: str) -> str:
     """Which checkpoint this is, so that what begins anew is not taken for a repeat of what was lost.
 
-    One in which no micro-batch has begun gets a new id, also where an older one is left: Spark's own files may have
-    been lost beside it. Empty for a checkpoint of a release that noted none.
+    To be asked by a micro-batch: until one has begun, another start gives a new id, though it may be refused then.
+    Empty for a checkpoint of a release that noted none.
     """
-    place = f"{path.rstrip('/')}/{_ID}"
-    if begun:
-        return read_note(spark, place).strip()
-    new = uuid.uuid4().hex[:12]
-    write_note(spark, place, new)
-    return new
+    return read_note(spark, _place(path)).strip()
+
+
+def _place(path: str) -> str:
+    return f"{path.rstrip('/')}/{_ID}"
 
 
 def read_note(spark: SparkSession, place: str) -> str:

@@ -39,13 +39,13 @@ from lakewright.patterns.error_management.checkpoint_files import (
     read_checkpoint,
     starting_offsets,
 )
-from lakewright.patterns.error_management.checkpoint_notes import checkpoint_id
+from lakewright.patterns.error_management.checkpoint_notes import checkpoint_id, name_checkpoint
 from lakewright.patterns.error_management.progress_report import progress_report
 from lakewright.patterns.error_management.state_note import refuse_other_state
 from lakewright.patterns.error_management.stateful_plans import is_stateful
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -199,13 +199,19 @@ def keep_progress(
             hint='Hand it on, to Delta by .options(**batch.options); or say delivery="at least once".',
         )
     writer = checkpointed(df, checkpoint)
-    app_id, begun = _named(df, checkpoint)
+    if read_checkpoint(df.sparkSession, checkpoint.path) is None:
+        _log.warning("%s begins anew: there is no progress in %s", checkpoint.name, checkpoint.path)
+        name_checkpoint(df.sparkSession, checkpoint.path)
     at_most_once, stateful = checkpoint.delivery == "at most once", is_stateful(df)
+    named: list[tuple[str, str]] = []
     failures: list[Exception] = []  # over Connect the function runs elsewhere, and its error's words come back
 
     def batch(rows: DataFrame, number: int) -> None:
         try:
             with _taken_through_state(rows) if stateful else nullcontext():
+                if not named:
+                    named.append(_named(rows.sparkSession, checkpoint))
+                app_id, begun = named[0]
                 if at_most_once and not _begins(rows, f"{begun}/{number}"):
                     _log.warning("%s: micro-batch %d had begun before, and is not repeated", app_id, number)
                     return
@@ -225,14 +231,10 @@ def keep_progress(
         raise explained from error
 
 
-def _named(df: DataFrame, checkpoint: Checkpointer) -> tuple[str, str]:
+def _named(spark: SparkSession, checkpoint: Checkpointer) -> tuple[str, str]:
     """The name under which micro-batches are written, and where it is noted that they begin."""
-    path = checkpoint.path
-    begun = read_checkpoint(df.sparkSession, path) is not None
-    if not begun:
-        _log.warning("%s begins anew: there is no progress in %s", checkpoint.name, path)
-    own = checkpoint_id(df.sparkSession, path, begun=begun)
-    return ":".join((checkpoint.app_id, own)).rstrip(":"), f"{path}/lakewright_begun/{own}".rstrip("/")
+    own = checkpoint_id(spark, checkpoint.path)
+    return ":".join((checkpoint.app_id, own)).rstrip(":"), f"{checkpoint.path}/lakewright_begun/{own}".rstrip("/")
 
 
 @contextmanager

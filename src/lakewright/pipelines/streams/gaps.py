@@ -86,14 +86,18 @@ def go_on_past_gap(current: Attempt, generation: Generation) -> Generation:
 
 
 def _reached(current: Attempt, generation: Generation, recorded: str | None) -> str | None:
-    """How far a stream has read, as its checkpoint tells: with the last micro-batch if that is committed."""
+    """How far a stream has read, as its checkpoint tells: with the last micro-batch if that is committed.
+
+    Else with the one before, which was done when that began. What is recorded may be as old as the last run's end.
+    """
     lake, name = current.shop.lake, current.dataset.name
     state = checkpoint_state(current.shop, current.dataset, checkpoint_in_force(lake, name, generation.number))
-    if state is None or not state.offsets or not state.offsets[0]:
+    if state is None:
         return recorded
     place = state.batch + standing_of(lake, current.dataset, generation.number).drains
     is_done = not state.is_pending or is_delivered(lake, name, generation.number, place)
-    return json.dumps(state.offsets[0]) if is_done else recorded
+    offsets = state.offsets if is_done else state.before
+    return json.dumps(offsets[0]) if offsets and offsets[0] else recorded
 
 
 def _rows(current: Attempt) -> Any:
