@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from lakewright.connectors.cdc_preflight import problems_of
 from lakewright.connectors.cdc_rest import ConnectWorker
 from lakewright.connectors.cdc_settings import CaptureOptions, connector_settings, keep_password
 from lakewright.connectors.cdc_slot import SlotState
+from lakewright.connectors.kafka_client import KafkaClient, TopicState
 from lakewright.connectors.postgres_connection import ConnectionArguments
-from lakewright.errors import ConfigurationError, TargetError
+from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.connections import Connection, Connections
+from lakewright.model.protocols import SourceContext
 from lakewright.model.secrets import Secret
 
 NAMES = CaptureNames("lw_blog", "lw_blog", "lw_blog", "lw_blog")
@@ -169,6 +172,21 @@ def test_names_come_from_project_and_dataset_and_fit_into_postgresql() -> None:
     long = derived_name("blog", "x" * 80)
     assert len(long) == 63
     assert long != derived_name("blog", "x" * 81)
+
+
+def test_changes_that_are_gone_unread_are_told_with_a_way_on_that_a_captured_table_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = TopicState("lw_blog_visits.public.visits", "x1", {0: 5}, {0: 9})
+    monkeypatch.setattr(KafkaClient, "state", lambda *_: state)
+    connections = Connections({"broker": Connection("broker", "kafka://127.0.0.1:1")})
+    ctx = SourceContext("visits", Path("/nowhere"), connections=connections, project_name="blog")
+    visits = ChangeDataCapture("blog_db", ["visits"]).of("visits")
+    begin = {"topic_id": "x1", "partitions": {"0": [5, 5]}, "lost": {"0": [2, 5]}}
+    with pytest.raises(InputError, match=r"never read \(partition 0, offsets 2 to 4\)") as refused:
+        visits.refuse_lost(ctx, begin)
+    assert "`lakewright stream rewind visits --all --lost delete`, which deletes for good" in str(refused.value.hint)
+    assert "if_lost" not in str(refused.value.hint)
 
 
 def test_the_settings_name_the_place_of_the_password_and_never_hold_it(tmp_path: Any) -> None:

@@ -19,6 +19,7 @@ from lakewright.connectors.kafka import KafkaTopic, after
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_errors import in_words
 from lakewright.connectors.kafka_options import spark_options
+from lakewright.connectors.kafka_rewind import starts_of
 from lakewright.errors import ConfigurationError, InputError, TargetError, UnknownNameError
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.arrivals import Arrival, Window
@@ -332,6 +333,24 @@ def test_a_stream_never_begins_after_records_that_are_lost_without_a_word(follow
     past = topic.source.past_lost(topic.ctx, None, begin, None)
     assert (past["partitions"], past["lost"], past["began"]) == ({"0": [2, 2]}, {"0": [0, 2]}, {"0": 0})
     assert topic.source.lost_words(past) == "partition 0, offsets 0 to 1"
+
+
+@pytest.mark.parametrize(
+    ("read", "starts"),
+    [
+        # Marks of a transaction, what was told as lost, rows that were given up: it was read, and may be gone.
+        ({0: 9, 1: 9, 2: 9, 3: 9, 4: 9}, {0: 3, 1: 5, 2: 9, 3: 7, 4: 6}),
+        # What was not read, or was taken back by a rollback, is not passed over, though it is gone.
+        ({0: 4, 1: 2, 2: 3, 3: 0}, {0: 3, 1: 2, 2: 3, 3: 0, 4: 2}),
+    ],
+)
+def test_a_stream_that_reads_again_begins_after_what_is_gone_only_where_it_had_been_read(
+    spark: SparkSession, read: dict[int, int], starts: dict[int, int]
+) -> None:
+    places = "(0, 2, 7), (0, 3, 8), (1, 1, 7), (2, 2, 7), (4, 1, 7), (4, 6, 8)"
+    found = spark.sql(f"SELECT * FROM VALUES {places} AS t(_lw_partition, _lw_offset, _lw_arrival)")
+    low, began = {0: 0, 1: 5, 2: 12, 3: 7, 4: 4}, dict.fromkeys(range(4), 0)
+    assert starts_of(found, 8, low=low, began=began, read=read) == {**starts, 4: 4}
 
 
 PROJECT = """

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from lakewright import JsonFiles, KafkaTopic, Merger, Pipeline, SkewBuffer
 from lakewright.errors import DefinitionError
 from lakewright.failpoints import arm
+from lakewright.model.streams import Generation, Progress
 from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.streams import watched
+from lakewright.pipelines.streams.skew import Kept, Standing
 from tests.pipelines.shop import ok
 from tests.pipelines.streaming import send, until, visit, visits_project
 from tests.pipelines.test_streams import ids
@@ -124,6 +130,46 @@ def test_a_continuous_stream_delivers_what_waits_when_nothing_new_comes(project,
     assert ids(shop, "paged") == sorted(f"v{n}" for n in [*range(9), 90])
     by_page = shop.lake.read("paged", system_columns=True).groupBy("_lw_arrival", "page").count().collect()
     assert max(row["count"] for row in by_page) == 3
+
+
+def test_what_waits_is_delivered_by_a_query_that_knows_what_the_one_before_has_read():
+    """What it had read when it was started may be gone at the source by now, and would be missed."""
+    begun = [Generation("raw", 1, datetime(2026, 1, 1, tzinfo=UTC), progress=Progress(3, "then"))]
+
+    class Running:
+        """A query that has nothing to do, and has read four micro-batches."""
+
+        running = idle = True
+        standing = Standing(in_use=True)
+
+        def __init__(self, _, generation, **options):
+            self.generation = generation
+            begun.append(generation)
+
+        def progress(self):
+            return Progress(7, "now")
+
+        def stop(self, **_): ...
+
+        dropped = settle = abandon = lambda self, *_: None
+
+    store = SimpleNamespace(streams=SimpleNamespace(advance=lambda *_, **__: None, current=lambda _: None))
+    graph = SimpleNamespace(streamed_input=lambda _: None)
+    shop: Any = SimpleNamespace(store=store, lake=None, graph=graph, now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    raw = SimpleNamespace(name="raw", every=timedelta(0), is_source=True)
+    current: Any = SimpleNamespace(dataset=raw)
+    stream = watched.WatchedStream(shop, current, watched.StreamOutcome("raw"), lambda _: None)
+    with patch.multiple(
+        watched,
+        Query=Running,
+        prepare=lambda _: ([], begun[0]),
+        harvest_stream=lambda *_, **__: [],
+        last_kept=lambda *_: Kept(7, 2, None, None, drain=False, drains=0),
+        _QUIET=0.0,
+    ):
+        for _ in range(3):  # it is started, told of, and found to have nothing to do
+            stream.look()
+    assert [one.progress.offsets for one in begun[1:]] == ["then", "now"]
 
 
 def kafka_source(**options):

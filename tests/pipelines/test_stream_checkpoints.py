@@ -112,6 +112,7 @@ def test_a_moved_checkpoint_that_nothing_points_at_is_refused(project, kafka, tm
     error = refused(shop)
     assert f"raw: {pointer} cannot be read" in error.message
     assert "Write into it where the folder lies" in str(error.hint)
+    assert "`lakewright stream rewind raw --all`" in str(error.hint)
     pointer.unlink()
     error = refused(shop)
     assert f"its checkpoint {moved.before} is empty or gone, and its table holds micro-batch 0" in error.message
@@ -151,6 +152,7 @@ def test_a_micro_batch_that_the_table_is_beyond_is_never_passed_over(project, ka
     assert isinstance(error, TargetError), error
     assert "another process is further than micro-batch 0" in error.message
     assert "the stream's checkpoint is older than its table" in str(error.hint)
+    assert "`lakewright stream rewind raw --all`" in str(error.hint)
     assert ids(shop) == ["v1", "v2"]
 
 

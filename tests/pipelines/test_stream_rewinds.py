@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -29,6 +31,14 @@ def standing(shop):
     return shop.lake.log("raw").latest(), current.number, ids(shop)
 
 
+@contextmanager
+def damaged(file):
+    text = file.read_bytes()
+    file.write_text("{")
+    yield
+    file.write_bytes(text)
+
+
 def latest_project(kafka, topic):
     files = visits_project(kafka, topic)
     files["pipelines/visits.py"] = files["pipelines/visits.py"].replace(
@@ -40,7 +50,7 @@ def latest_project(kafka, topic):
 def test_a_rewind_that_could_not_read_again_what_it_deletes_is_refused_with_what_is_gone_and_how_to_go_on(
     project, kafka
 ):
-    topic = kafka.topic(partitions=2, settings=FOR_EVER)
+    topic = kafka.topic(partitions=3, settings=FOR_EVER)
     shop = project(visits_project(kafka, topic))
     send_at(kafka, topic, hours(-1), [visit(90)], partition=1)
     for hour in range(3):
@@ -78,8 +88,20 @@ def test_a_rewind_that_could_not_read_again_what_it_deletes_is_refused_with_what
     assert ids(shop) == ["v0", "v1", "v3", "v4", "v5", "v90"]
     gone = shop.rewind("raw", lost="delete")
     assert (gone.rows_lost, gone.deleted) == (2, 6)
+    for partition in range(3):
+        send_at(kafka, topic, hours(3), [visit(91 + partition)], partition)
     ok(shop.run(["raw"], at="2026-01-06"))
-    assert ids(shop) == ["v3", "v4", "v5", "v90"]
+    assert ids(shop) == ["v3", "v4", "v5", "v90", "v91", "v92", "v93"]
+
+    # What was given up once is not asked for again, where nothing else of a partition is left.
+    delete_before(kafka, topic, 2, partition=1)
+    delete_before(kafka, topic, 1, partition=2)
+    gone = shop.rewind("raw", to=hours(3), lost="delete")
+    assert (gone.rows_lost, gone.deleted) == (3, 7)
+    ok(shop.run(["raw"], at="2026-01-06"))
+    shop.rewind("raw", to=hours(3))
+    ok(shop.run(["raw"], at="2026-01-06"))
+    assert ids(shop) == ["v3", "v4", "v5", "v91"]
     with pytest.raises(ConfigurationError, match="'refuse', 'keep', 'delete', not 'all'"):
         shop.rewind("raw", lost="all")
 
@@ -251,6 +273,8 @@ def test_a_rewind_is_refused_where_what_it_takes_back_was_added_elsewhere_or_was
             shop.rewind("raw", **asked)
         assert "`lakewright stream rewind paged --all`" in refused.value.hint
         assert standing(shop) == before
+    with damaged(Path(shop.lake.checkpoint("paged", 1)) / "metadata"), pytest.raises(ConfigurationError, match="paged"):
+        shop.rewind("raw")
     with pytest.raises(ConfigurationError, match="paged follows another dataset, whose rows do not tell when"):
         shop.rewind("paged", to="2026-01-01")
 

@@ -47,6 +47,12 @@ class _ChangeTopic(KafkaTopic):
     placeholder: str = PLACEHOLDER
     millis: tuple[str, ...] = ()
 
+    def _way_on(self, ctx: SourceContext) -> str | None:
+        return (
+            f"`lakewright stream rewind {ctx.dataset} --all --lost delete`, which deletes for good what the topic no "
+            "longer holds. A new snapshot (decommission the capture, then run) brings all rows as they are"
+        )
+
     def _records(self, messages: DataFrame, schema: StructType | None, ctx: SourceContext) -> DataFrame:
         if schema is None:
             raise ConfigurationError(
@@ -155,14 +161,14 @@ class CapturedTable:
         return self._topic(ctx).behind(ctx, offsets, start)
 
     def first_batch_since(
-        self, ctx: SourceContext, rows: DataFrame, time: datetime, start: Window | None
+        self, ctx: SourceContext, rows: DataFrame, time: datetime, start: Window | None, reached: str | None = None
     ) -> tuple[int, Window] | None:
-        return self._topic(ctx).first_batch_since(ctx, rows, time, start)
+        return self._topic(ctx).first_batch_since(ctx, rows, time, start, reached)
 
     def batch_after(
-        self, ctx: SourceContext, rows: DataFrame, arrival: int, start: Window | None
+        self, ctx: SourceContext, rows: DataFrame, arrival: int, start: Window | None, reached: str | None = None
     ) -> tuple[int, Window] | None:
-        return self._topic(ctx).batch_after(ctx, rows, arrival, start)
+        return self._topic(ctx).batch_after(ctx, rows, arrival, start, reached)
 
     def position_after(self, ctx: SourceContext, rows: DataFrame, start: Window | None = None) -> Window:
         return self._topic(ctx).position_after(ctx, rows, start)

@@ -117,16 +117,19 @@ class TopicPlaces:
         return sum(max(0, end - read.get(p, state.low[p])) for p, end in state.high.items())
 
     def first_batch_since(
-        self, ctx: SourceContext, rows: DataFrame, time: datetime, start: Window | None
+        self, ctx: SourceContext, rows: DataFrame, time: datetime, start: Window | None, reached: str | None = None
     ) -> tuple[int, Window] | None:
-        """The first arrival with a record since a moment, and where it began; None: there is none. Runs two jobs."""
-        return self._batch(ctx, rows, batch_since(rows, self.position_at(ctx, time)), start)
+        """The first arrival with a record since a moment, and where it began; None: there is none. Runs two jobs.
+
+        ``start`` and ``reached`` are those of the generation that has read the rows, as far as is recorded.
+        """
+        return self._batch(ctx, rows, batch_since(rows, self.position_at(ctx, time)), start, reached)
 
     def batch_after(
-        self, ctx: SourceContext, rows: DataFrame, arrival: int, start: Window | None
+        self, ctx: SourceContext, rows: DataFrame, arrival: int, start: Window | None, reached: str | None = None
     ) -> tuple[int, Window] | None:
         """The arrival that follows another one, and where it began; None: there is none. Runs two jobs."""
-        return self._batch(ctx, rows, batch_after(rows, arrival), start)
+        return self._batch(ctx, rows, batch_after(rows, arrival), start, reached)
 
     def position_after(self, ctx: SourceContext, rows: DataFrame, start: Window | None = None) -> Window:
         """Where the topic goes on after the last of some rows. Runs a job.
@@ -198,19 +201,21 @@ class TopicPlaces:
         """Refuse to go on past what ``past_lost`` found to be gone."""
         state = self._client(ctx).state(self.topic, self.isolation)
         positions = {p: first for p, (first, _) in lost_of(begin).items()}
-        go_on(ctx.dataset, positions, begin["topic_id"], state, positions, "fail", stream=True)
+        way_on = self._way_on(ctx)
+        go_on(ctx.dataset, positions, begin["topic_id"], state, positions, "fail", stream=True, way_on=way_on)
 
     def goes_on_after(self, error: BaseException) -> bool:
         """Whether a stream that failed so is to be started again: records that were lost are then told."""
         return self.if_lost == "go on" and says_lost(error)
 
     def _batch(
-        self, ctx: SourceContext, rows: DataFrame, arrival: int | None, start: Window | None
+        self, ctx: SourceContext, rows: DataFrame, arrival: int | None, start: Window | None, reached: str | None
     ) -> tuple[int, Window] | None:
         if arrival is None:
             return None
         state, began = self._client(ctx).state(self.topic, self.isolation), began_at(start)
-        starts = starts_of(rows, arrival, low=state.low, began=began)
+        begins = {} if start is None else {p: first for p, (first, _) in ranges_of(start).items()}
+        starts = starts_of(rows, arrival, low=state.low, began=began, read=begins | self._offsets(reached))
         return arrival, window_of(state, {p: (at, at) for p, at in starts.items()}, began=began)
 
     def _offsets(self, told: str | None) -> dict[int, int]:
@@ -240,7 +245,14 @@ class TopicPlaces:
         ends = state.high
         if any(position > ends.get(p, position) for p, position in positions.items()):
             ends = client.ends(self.topic, state.high, "read_uncommitted")
-        return go_on(ctx.dataset, positions, window["topic_id"], state, ends, if_lost or self.if_lost, stream=stream)
+        return go_on(
+            ctx.dataset, positions, window["topic_id"], state, ends, if_lost or self.if_lost,
+            stream=stream, way_on=self._way_on(ctx),
+        )  # fmt: skip
+
+    def _way_on(self, ctx: SourceContext) -> str | None:
+        """How to go on after records that are lost, where ``if_lost`` is not for the user to say."""
+        return None
 
     def _spark_options(self, ctx: SourceContext) -> dict[str, str]:
         own = {"kafka.isolation.level": self.isolation, "includeHeaders": str(self.headers is not None).lower()}

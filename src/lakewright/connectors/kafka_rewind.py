@@ -34,11 +34,14 @@ def _first_arrival(rows: DataFrame, where: str) -> int | None:
     return None if found is None or found[0] is None else int(found[0])
 
 
-def starts_of(rows: DataFrame, arrival: int, *, low: Mapping[int, int], began: Mapping[int, int]) -> dict[int, int]:
+def starts_of(
+    rows: DataFrame, arrival: int, *, low: Mapping[int, int], began: Mapping[int, int], read: Mapping[int, int]
+) -> dict[int, int]:
     """Where an arrival began in each partition. Runs a job; the driver gets a row per partition.
 
     Whole arrivals are read again, so that none of them holds for a part only. A partition without rows is read from
-    where the stream began: what lies there was never read. One that the stream did not know then is left out.
+    where the stream began. One that the stream did not know then is left out. ``read`` is up to where the stream has
+    read, or was told what is lost.
     """
     from pyspark.sql import functions as F
 
@@ -46,12 +49,12 @@ def starts_of(rows: DataFrame, arrival: int, *, low: Mapping[int, int], began: M
     by_partition = rows.groupBy(PARTITION_COLUMN).agg(
         F.max(F.when(is_before, offset + 1)), F.min(F.when(~is_before, offset))
     )
-    starts = {p: at for p, at in began.items() if p in low}
+    places = {p: (at, read.get(p, at)) for p, at in began.items() if p in low}
     for partition, before, first in by_partition.collect():
         at = first if before is None else before
-        # Between what came before and the first of it nothing was there to be read: it may be gone.
-        starts[partition] = at if first is None else max(at, min(low.get(partition, first), first))
-    return starts
+        places[partition] = at, read.get(partition, at) if first is None else first
+    # Between what came before and the first of it, or all that was read, nothing is left to be read: it may be gone.
+    return {p: max(at, min(low.get(p, upto), upto)) for p, (at, upto) in places.items()}
 
 
 def first_offsets(rows: DataFrame) -> dict[int, int]:

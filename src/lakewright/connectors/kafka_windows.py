@@ -125,10 +125,12 @@ def go_on(
     if_lost: IfLost,
     *,
     stream: bool = False,
+    way_on: str | None = None,
 ) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
     """Where each partition goes on, and which offsets are lost; refused where that is not for us to decide.
 
     ``ends`` are the true ends of the partitions, open transactions included. A new partition begins at its beginning.
+    ``way_on`` is how to go on with what is left, where the source has no ``if_lost``.
     """
     refuse_anew(who, topic_id, state, positions, stream=stream)
     for partition, position in sorted(positions.items()):
@@ -142,11 +144,12 @@ def go_on(
     lost = {p: (at, state.low[p]) for p, at in positions.items() if at < state.low[p]}
     if lost and if_lost == "fail":
         noted = "tells the gap as a finding" if stream else "notes the gap in the arrival"
+        way_on = way_on or f'KafkaTopic(..., if_lost="go on"), which {noted}'
         raise InputError(
             f"{who}: the topic '{state.topic}' has deleted records that were never read ({listed(lost)}). Nothing was "
             "read.",
             hint="They are lost unless their producer sends them again; the topic's retention was shorter than the "
-            f'time since the last run. To go on with what is left: KafkaTopic(..., if_lost="go on"), which {noted}.',
+            f"time since the last run. To go on with what is left: {way_on}.",
         )
     starts = {p: max(positions.get(p, low), low) for p, low in state.low.items()}
     return starts, lost

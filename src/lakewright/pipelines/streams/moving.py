@@ -63,7 +63,10 @@ def checkpoint_has_begun(shop: Workshop, name: str) -> bool:
     pointer = _pointer(shop.lake, name, generation.number)
     if pointer is not None and (pointer.is_file() or Path(f"{local_folder(place)}{_ASIDE}").is_dir()):
         return True  # only what has begun is moved
-    return read_checkpoint(shop.lake.session(), place) is not None
+    try:
+        return read_checkpoint(shop.lake.session(), place) is not None
+    except InputError:
+        return True  # only what has begun can be damaged
 
 
 def move_checkpoint(shop: Workshop, dataset: Dataset, to: str) -> MoveSummary:
@@ -116,7 +119,7 @@ def _pointed(pointer: Path, name: str) -> str:
             f"{name}: {pointer} cannot be read, and so nobody knows where the stream's checkpoint has gone. "
             "Nothing was started.",
             hint='Write into it where the folder lies: {"to": "<folder>"}. '
-            f"Or begin a new checkpoint: `lakewright stream rewind {name}`.",
+            f"Or begin a new checkpoint: `lakewright stream rewind {name} --all`.",
         ) from None
 
 

@@ -259,13 +259,15 @@ def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLos
     context = source_context(shop, dataset)
     known = shop.store.streams.current(dataset.name)
     begun = None if known is None else known.start
+    # A stream that was rolled back has a new generation by then, which has read nothing of what went.
+    reached = None if known is None or known.progress is None else known.progress.offsets
     rows = _rows(shop, dataset)
     if to is None:
         # Read as a whole it may be another topic than before, which is noted here, as at a first beginning.
         first, start = 0, source.beginning_again(context, rows, begun)
     else:
         _refuse_another_source(shop, dataset)
-        found = None if rows is None else source.first_batch_since(context, rows, to, begun)
+        found = None if rows is None else source.first_batch_since(context, rows, to, begun, reached)
         if found is None:
             raise ConfigurationError(
                 f"{dataset.name} has read nothing since {to:%Y-%m-%d %H:%M:%S} UTC, so there is nothing to read again. "
@@ -281,7 +283,7 @@ def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLos
         # It begins at what is held: the rest is given up on purpose.
         start = source.past_lost(context, None, start, None)
         return _Plan(first, {**start, _GIVEN_UP: lost}, gone.rows)
-    held = None if gone.until is None else source.batch_after(context, rows, gone.until, begun)
+    held = None if gone.until is None else source.batch_after(context, rows, gone.until, begun, reached)
     if lost == "refuse" or held is None:
         moment = None if held is None else source.moment_of(context, rows, *held)
         raise _would_lose(dataset, gone, lost, held is not None, moment)

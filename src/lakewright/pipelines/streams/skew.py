@@ -251,5 +251,5 @@ def newer_at_work(attempt: BatchAttempt) -> TargetError:
     return TargetError(
         f"{name}: another process is further than micro-batch {attempt.batch}. Nothing was written.",
         hint="That process goes on. Where there is none, the stream's checkpoint is older than its table: put the "
-        f"newer one back, or begin a new one by `lakewright stream rewind {name}`.",
+        f"newer one back, or begin a new one by `lakewright stream rewind {name} --all`.",
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import Any
 
@@ -81,6 +81,8 @@ class WatchedStream:
             elif self._draining is None and self._is_due_to_drain():
                 generation = self._query.generation
                 self._query.stop(patience=_PATIENCE)
+                # From where it is by now: what it has read since it was started may be gone at the source.
+                generation = replace(generation, progress=self._query.progress() or generation.progress)
                 # Cut short or not: this one ends Spark's last micro-batch first, and then by itself.
                 self._draining, self._query = generation.number, Query(self._current, generation)
         except Exception as error:
