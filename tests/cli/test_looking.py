@@ -13,6 +13,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.pipelines.project import Project
 from lakewright.runtime import doctor
 from lakewright.runtime.doctor import Check
+from lakewright.runtime.jars import ensure_jars
 
 from .conftest import Lakewright
 
@@ -73,6 +74,7 @@ def test_patterns_can_be_narrowed(lakewright: Lakewright):
 
 
 def test_spark_packages_are_data(lakewright: Lakewright):
+    ensure_jars()
     result = lakewright("spark", "packages")
     lines = dict(line.split(" ", 1) for line in result.stdout.splitlines() if line and not line.startswith("#"))
     assert lines["spark.jars.packages"].startswith("io.delta:delta-spark_4.2_2.13:4.4.0,")
@@ -83,6 +85,10 @@ def test_spark_packages_are_data(lakewright: Lakewright):
     told = json.loads(lakewright("spark", "packages", "--json").stdout)
     assert set(told) == {"packages", "excluded", "overridden", "jars", "settings", "error"}
     assert "password" in told["settings"]["spark.sql.redaction.string.regex"]
+    assert [jar.name for jar in map(Path, told["jars"]) if jar.is_file() and jar.name.startswith("delta-spark_")] == [
+        "delta-spark_4.2_2.13-4.4.0.jar"
+    ]
+    assert f"\n# spark.jars {','.join(told['jars'])}\n" in result.stdout
     assert lakewright("spark", "packages", "--joined").stdout.count("\n") == 1
 
 

@@ -76,10 +76,17 @@ def opened(spark, database, identity, still_mine=lambda: True, **options):
     return into.open("daily", identity, connections=database.connections, spark=spark, still_mine=still_mine)
 
 
-def replaced(spark, database, number, n, **options):
-    frame = spark.createDataFrame([("2026-01-05", n, "2026-01-05")], DAILY)
-    table = opened(spark, database, attempt(number), **options)
+def by_slice(table, frame):
     return table.replace(frame, where="_lw_event = '2026-01-05'", within=True)
+
+
+def by_key(table, frame):
+    return table.merge_rows(frame, KeyedChanges(["day"]))
+
+
+def replaced(spark, database, number, n, write=by_slice, **options):
+    frame = spark.createDataFrame([("2026-01-05", n, "2026-01-05")], DAILY)
+    return write(opened(spark, database, attempt(number), **options), frame)
 
 
 def test_every_value_arrives_as_it_was(spark, database):
@@ -399,13 +406,18 @@ def test_a_row_lands_in_the_partition_of_its_day_or_has_the_configured_outcome(s
         PostgresTable("db", "t").check_writer("d", Merger(keys=["id"], history=Scd2(valid_from="at")))
 
 
-def test_a_zombie_changes_nothing_after_its_successor_or_only_a_fence(spark, database):
-    assert replaced(spark, database, 5, 1).version == 1
-    assert replaced(spark, database, 5, 99) is None
-    assert replaced(spark, database, 3, 99) is None
+@pytest.mark.parametrize(
+    ("write", "replaced_rows"),
+    [(by_slice, "numDeletedRows"), (by_key, "numTargetRowsUpdated")],
+    ids=["replace", "merge_rows"],
+)
+def test_a_zombie_changes_nothing_after_its_successor_or_only_a_fence(spark, database, write, replaced_rows):
+    assert replaced(spark, database, 5, 1, write).version == 1
+    assert replaced(spark, database, 5, 99, write) is None
+    assert replaced(spark, database, 3, 99, write) is None
     fence = opened(spark, database, attempt(9).as_part("main", "fence")).touch()
     assert fence.data_change is False
-    assert replaced(spark, database, 7, 99) is None
+    assert replaced(spark, database, 7, 99, write) is None
     # It had passed the first look and staged its rows before it was overtaken.
     asleep = opened(spark, database, attempt(11))
     frame = spark.createDataFrame([("2026-01-05", 99, "2026-01-05")], DAILY)
@@ -416,12 +428,12 @@ def test_a_zombie_changes_nothing_after_its_successor_or_only_a_fence(spark, dat
         return True
 
     asleep._still_mine = overtake
-    assert asleep.replace(frame, where="_lw_event = '2026-01-05'", within=True) is None
+    assert write(asleep, frame) is None
     with pytest.raises(LakewrightError, match="taken over"):
-        replaced(spark, database, 20, 99, still_mine=lambda: False)
+        replaced(spark, database, 20, 99, write, still_mine=lambda: False)
     assert database.rows("SELECT n FROM daily") == [(1,)]
-    commit = replaced(spark, database, 21, 2)
-    assert (commit.rows, commit.metrics["numDeletedRows"]) == (1, 1)
+    commit = replaced(spark, database, 21, 2, write)
+    assert (commit.rows, commit.metrics[replaced_rows]) == (1, 1)
     assert database.rows("SELECT n FROM daily") == [(2,)]
     log = PostgresTable("db", "daily").log("daily", connections=database.connections)
     assert [c.version for c in log.commits()] == [1, 2, 3, 4]

@@ -9,7 +9,7 @@ from tests.pipelines.test_full_loader import HEADER, ONE, TWO, deliver, lines
 
 from lakewright.connectors.postgres_full_load import copy_version, load_version, show_earlier_version
 from lakewright.connectors.postgres_versions import PostgresVersions
-from lakewright.errors import ConfigurationError, InputError, SchemaChangeError, TargetError
+from lakewright.errors import ConfigurationError, InputError, LeaseHeldError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.identity import Identity
@@ -48,6 +48,12 @@ def copied(database, tmp_path, text: str, version: int, **options) -> bool:
     return copy_version(
         [file], database.connection, view="devices", version=version, schema=schema, delimiter=";", **options
     )
+
+
+def opened(spark, database, number: int, kind="data"):
+    identity = Identity("devices", "whole", number, f"run-{number}", kind)
+    into = PostgresVersions("db", "devices")
+    return into.open("devices", identity, connections=database.connections, spark=spark, still_mine=lambda: True)
 
 
 @pytest.mark.shows("02.full-loader", 4)
@@ -137,12 +143,8 @@ def test_what_others_made_is_left_alone(database, tmp_path):
 
 
 def test_a_frame_is_loaded_like_a_file_and_an_attempt_that_was_overtaken_shows_nothing(spark, database):
-    into = PostgresVersions("db", "devices")
-
-    def load(rows, number, still_mine=lambda: True):
-        identity = Identity("devices", "whole", number, f"run-{number}")
-        table = into.open("devices", identity, connections=database.connections, spark=spark, still_mine=still_mine)
-        return table.replace(spark.createDataFrame(rows, DEVICES), where="true")
+    def load(rows, number):
+        return opened(spark, database, number).replace(spark.createDataFrame(rows, DEVICES), where="true")
 
     assert load(lines(ONE), 5).metrics == {"numOutputRows": 3, "version": 1}
     assert load(lines(TWO), 4) is None
@@ -155,6 +157,34 @@ def test_a_frame_is_loaded_like_a_file_and_an_attempt_that_was_overtaken_shows_n
     assert shown(database) == lines(TWO)
     assert load_version(spark.createDataFrame(lines(ONE), DEVICES), database.connection, view="devices", version=3)
     assert shown(database) == lines(ONE)
+
+
+@pytest.mark.parametrize("asleep_at", ["staged", "loaded"])
+def test_a_load_that_wakes_after_a_rollback_shows_nothing(spark, database, monkeypatch, asleep_at):
+    def load(rows, number):
+        return opened(spark, database, number).replace(spark.createDataFrame(rows, DEVICES), where="true")
+
+    first = load(lines(ONE), 1)
+    load(lines(TWO), 2)
+    went_back = []
+
+    def overtaken(name: str) -> None:
+        if name == asleep_at:
+            went_back.append(opened(spark, database, 4, "restore").show_earlier(first.version))
+
+    with monkeypatch.context() as asleep:
+        asleep.setattr("lakewright.connectors.postgres_version_load.failpoint", overtaken)
+        with pytest.raises(LeaseHeldError, match="another run has taken over"):
+            load([*lines(ONE), ("tv", "Big", "3")], 3)
+    assert [commit.metrics["version"] for commit in went_back] == [1]
+    assert shown(database) == lines(ONE), "what the rollback shows"
+    assert load(lines(TWO), 3) is None
+    assert opened(spark, database, 3, "restore").show_earlier(went_back[0].version - 1) is None, "nor forward again"
+    assert shown(database) == lines(ONE)
+    log = PostgresVersions("db", "devices").log("devices", connections=database.connections)
+    assert [(c.version, c.metrics["version"]) for c in log.commits()] == [(1, 1), (2, 2), (3, 1)]
+    assert load(lines(TWO), 5).metrics["version"] == 3
+    assert shown(database) == lines(TWO)
 
 
 PIPELINE = """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -16,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from lakewright.errors import InputError
 from lakewright.pipelines.accounts import accounts_of
 from tests.pipelines.shop import ok
-from tests.pipelines.streaming import make_anew, send, until, visit, visits_project
+from tests.pipelines.streaming import make_anew, send, send_at, until, visit, visits_project
 from tests.pipelines.test_streams import ids
 from tests.processes import LAKEWRIGHT, environment, killed
 
@@ -35,8 +37,10 @@ TARGET = '\n[targets.dev]\nfast_start = true\nmaster = "local[1]"\nparallel = 1\
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
 def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_held(project, kafka, connect_url):
     topic = kafka.topic(partitions=2)
-    send(kafka, topic, [visit(1), "{broken"])
-    send(kafka, topic, [visit(2)], partition=1)
+    # What the first micro-batch reads came hours ago; all later ones read what comes now.
+    hours_ago = datetime.now(UTC) - timedelta(hours=2)
+    send_at(kafka, topic, hours_ago, [visit(1)])
+    send_at(kafka, topic, hours_ago, [visit(2)], partition=1)
     files = visits_project(kafka, topic, ONCE)
     files["lakewright.toml"] += TARGET
     shop = project(files)
@@ -53,6 +57,7 @@ def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_he
     shop.graph  # noqa: B018  (declares the names)
     assert shop.store.receipts.history("once") == []
     assert len(ids(shop, "once")) == 1
+    send(kafka, topic, ["{broken"])
     ok(shop.run(at="2026-01-03"))
     assert ids(shop) == ids(shop, "clean") == ["v1", "v2"]
     first = ids(shop, "once")
@@ -81,39 +86,58 @@ def test_a_killed_run_and_a_stopped_stream_leave_each_record_once_and_nothing_he
     assert shop.store.leases.held(shop._now()) == []
     assert shop.store.steps.open_steps() == []
     assert shop.store.runs.latest()[0].state == "ok"
-    ok(shop.run(at="2026-01-03"))
-    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
-    assert ids(shop, "once") == first  # the page was seen before the kill
 
-    # Shown and rewound by the real commands, one of them killed half-way; without the second stream, which could not
-    # take back what it has added.
+    # Shown by the real command while a record waits, and as JSON when it was read.
+    send(kafka, topic, [visit(4)])
+    header, _, *lines = typed(shop, connect_url, "stream", "show").splitlines()
+    rows = [dict(zip(cells(header), cells(line), strict=True)) for line in lines]
+    shown = {row["stream"]: row for row in rows}
+    assert shown.keys() == {"raw", "once"}
+    assert json.loads(shown["raw"]["position"]) == {topic: {"0": 3, "1": 1}}
+    assert [shown["raw"][name] for name in ("generation", "behind", "state")] == ["1", "1", "-"]
+    assert (shown["once"]["state"], shown["once"]["kept going by"]) == ("1 rows", "nobody")
+    ok(shop.run(at="2026-01-03"))
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+    assert ids(shop, "once") == first  # the page was seen before the kill
+    told = json.loads(typed(shop, connect_url, "stream", "show", "--json"))["streams"]
+    raw, once = sorted(told, key=lambda one: one["dataset"], reverse=True)
+    assert (raw["dataset"], raw["generation"], raw["running"], raw["behind"]) == ("raw", 1, None, 0)
+    assert json.loads(raw["progress"]["offsets"]) == {topic: {"0": 4, "1": 1}}
+    assert 0 < raw["progress"]["keeping_seconds"] < raw["progress"]["batch_seconds"]
+    assert raw["progress"]["rows_per_second"] > 0
+    assert raw["progress"]["state_bytes"] is None
+    assert once["progress"]["state_rows"] == 1
+    assert once["progress"]["state_bytes"] > 0
+
+    # Rewound by the real command, which is killed half-way; without the second stream, which could not take back what
+    # it has added.
     shop = project({**visits_project(kafka, topic), "lakewright.toml": files["lakewright.toml"]})
-    [shown] = typed(shop, connect_url, "stream", "show")["streams"]
-    assert (shown["dataset"], shown["generation"], shown["running"], shown["behind"]) == ("raw", 1, None, 0)
-    assert json.loads(shown["progress"]["offsets"]) == {topic: {"0": 3, "1": 1}}
-    assert 0 < shown["progress"]["keeping_seconds"] < shown["progress"]["batch_seconds"]
-    assert shown["progress"]["rows_per_second"] > 0
     rewind = ("stream", "rewind", "raw", "--by", "1 hour", "--yes")
     killed(shop.folder, *LAKEWRIGHT, *rewind, failpoint="generation_recorded", master=connect_url)
     assert shop.store.streams.current("raw").number == 2
     ok(shop.run(at="2026-01-03"))
-    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
-    rewound = typed(shop, connect_url, *rewind)
-    assert (rewound["done"], rewound["generation"], rewound["deleted"]) == (True, 3, 4)
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+    rewound = json.loads(typed(shop, connect_url, *rewind, "--json"))
+    assert (rewound["done"], rewound["generation"], rewound["deleted"]) == (True, 3, 3)
     assert rewound["consumers"] == ["clean"]
+    assert ids(shop) == ["v1", "v2"], "what came before the last hour stays"
     ok(shop.run(at="2026-01-03"))
-    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3"]
-    assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 4
+    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+    assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 5
 
 
-def typed(shop, master: str, *words: str):
-    """What a command tells as JSON."""
+def cells(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
+
+
+def typed(shop, master: str, *words: str) -> str:
+    """What a command prints."""
     done = subprocess.run(
-        [sys.executable, *LAKEWRIGHT, *words, "--json"], cwd=shop.folder, env=environment(master),
+        [sys.executable, *LAKEWRIGHT, *words], cwd=shop.folder, env=environment(master),
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return done.stdout
 
 
 @pytest.mark.parametrize("sent", [1, 5], ids=["shorter", "longer"])

@@ -23,7 +23,7 @@ from lakewright.runtime.secret_settings import TEXT_REDACTION
 from lakewright.runtime.services import up
 from lakewright.runtime.services.ports import free_port
 from lakewright.runtime.services.processes import this_process
-from lakewright.runtime.session import spark_session
+from lakewright.runtime.session import spark_session, stop_session
 from lakewright.runtime.settings import Target, load_settings
 
 ZONE = "spark.sql.session.timeZone"
@@ -37,6 +37,7 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
         "[NO_ACTIVE_SESSION] No active Spark session found.",
         "[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND on the server but responses were received.",
         "[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid.",
+        "Received incorrect server side session identifier for request. Please create a new Spark Session (a != b)",
     ],
 )
 def test_a_lost_server_is_worth_another_try_and_has_a_kind_word(text: str) -> None:
@@ -186,19 +187,32 @@ def test_a_server_that_is_killed_in_a_step_costs_a_retry_or_a_run_and_no_row(
         processes.send(server, signal.SIGKILL)
         processes.wait_until_gone([server], 30)
 
-    running = [start()]
-    strikes = [lambda: (kill(), running.append(start()))]
+    def session() -> Any:
+        return spark_session(Target.at(tmp_path, master=running[-1].address.url))
+
+    def restart() -> None:
+        """Comes back while the step, which goes on, already asks for it."""
+        kill()
+        coming.append(threading.Thread(target=lambda: running.append(start())))
+        coming[-1].start()
+
+    running, coming = [start()], list[threading.Thread]()
+    strikes = [restart]
     trouble = types.SimpleNamespace(strike=lambda: strikes.pop()() if strikes else None)
     monkeypatch.setitem(sys.modules, "lakewright.testing.trouble", trouble)
     home = project({"pipelines/shop.py": FLAKY}).folder
     land(home, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
-    session: Any = spark_session(Target.at(tmp_path, master=running[-1].address.url))
-    session.client.set_retry_policies([])  # no patience: what is gone is gone
-    with Project(home, spark=session) as shop:
+    patient = session()  # as every session of the product is: it asks for a minute, and meets another server
+    with Project(home, spark=patient) as shop:
         summary: Any = ok(shop.run(at="2026-01-02"))
         assert made(summary) == {("orders", "arrival-1"), ("clean", "2026-01-01")}
         assert [outcome.attempts for outcome in summary.made if outcome.dataset == "clean"] == [2]
+    stop_session(patient)
+    coming[0].join()
 
+    impatient = session()
+    impatient.client.set_retry_policies([])  # what is gone is gone
+    with Project(home, spark=impatient) as shop:
         land(home, "d2.json", [order("b", f"2026-01-0{day}T10:00:00Z") for day in (2, 3, 4)])
         strikes.append(kill)
         failed: Any = shop.run(at="2026-01-05", parallel=1)

@@ -31,6 +31,7 @@ _LOST_SERVER = (
     "INVALID_HANDLE.SESSION_",
     "INVALID_HANDLE.OPERATION_",
     "RESPONSE_ALREADY_RECEIVED",
+    "Received incorrect server side session identifier",
 )
 # A stream reads a table by the columns that it had when the query began.
 _OTHER_COLUMNS = "DELTA_SCHEMA_CHANGED"
