@@ -50,8 +50,8 @@ def copied(database, tmp_path, text: str, version: int, **options) -> bool:
     )
 
 
-def opened(spark, database, number: int, kind="data"):
-    identity = Identity("devices", "whole", number, f"run-{number}", kind)
+def opened(spark, database, number: int, kind="data", of="whole"):
+    identity = Identity("devices", of, number, f"run-{number}", kind)
     into = PostgresVersions("db", "devices")
     return into.open("devices", identity, connections=database.connections, spark=spark, still_mine=lambda: True)
 
@@ -159,10 +159,10 @@ def test_a_frame_is_loaded_like_a_file_and_an_attempt_that_was_overtaken_shows_n
     assert shown(database) == lines(ONE)
 
 
-@pytest.mark.parametrize("asleep_at", ["staged", "loaded"])
-def test_a_load_that_wakes_after_a_rollback_shows_nothing(spark, database, monkeypatch, asleep_at):
+@pytest.mark.parametrize(("asleep_at", "of"), [("staged", "whole"), ("loaded", "whole"), ("loaded", "arrival-3")])
+def test_a_load_that_wakes_after_a_rollback_shows_nothing(spark, database, monkeypatch, asleep_at, of):
     def load(rows, number):
-        return opened(spark, database, number).replace(spark.createDataFrame(rows, DEVICES), where="true")
+        return opened(spark, database, number, of=of).replace(spark.createDataFrame(rows, DEVICES), where="true")
 
     first = load(lines(ONE), 1)
     load(lines(TWO), 2)

@@ -88,6 +88,15 @@ class Ledger:
         )
         return taken.fetchone() is not None
 
+    def shut_out(self, session: Session, identity: Identity) -> None:
+        """Raise the numbers of all slices to the attempt's, which is at work on the whole dataset.
+
+        Waits for whoever is committing one; an older attempt that only sleeps changes nothing any more.
+        """
+        which = "(target, dataset) = (%s, %s) AND slice <> '' AND number < %s"
+        raised = f"UPDATE {self._numbers} SET number = %s WHERE {which}"
+        ask(session, raised, (identity.number, *self._key, identity.number))
+
     def holds(self, session: Session, identity: Identity) -> bool:
         """Whether the attempt's number is still the one recorded for its slice and part."""
         asked = f"SELECT number FROM {self._numbers} WHERE (target, dataset, slice, part) = (%s, %s, %s, %s)"

@@ -184,6 +184,7 @@ class VersionLoad:
                 )
             if not ledger.take(session, self.identity):
                 return None
+            ledger.shut_out(session, self.identity)
             self._refuse_lost()
             show_version(session, self.view, versions[number])
             return self._append(session, ledger, "SWITCH VIEW", versions[number])
