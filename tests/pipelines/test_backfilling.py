@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import SimpleNamespace
+from unittest.mock import patch
 
 from typer.testing import CliRunner
 
@@ -190,7 +191,9 @@ def test_a_table_outside_the_lake_goes_back_by_its_history_however_old_it_is(tmp
         assert "version 0, which it would go back to, is 28 days old" in refused
         assert "it will be refused" in refused
         plans = [DatasetPlan(bench.graph[name], bench.graph.slicing[name], (), 3) for name in ("known", "shown")]
-        limits = backfill_limits(known, plans, LOOKED_AT + timedelta(days=28))
+        with patch.object(store.receipts, "since", wraps=store.receipts.since) as histories:
+            limits = backfill_limits(known, plans, LOOKED_AT + timedelta(days=28))
+        assert histories.call_count == len(plans), "once for each dataset, however many slices it has"
         assert set(limits) == {"known"}, "the first slice empties the table, which can be done at any time"
         assert limits["known"][0].startswith(
             "arrival-2 and 1 more: version 0, which the table would go back to, is 28 days"

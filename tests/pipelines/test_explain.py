@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,13 @@ from lakewright.connectors.kafka import KafkaTopic
 from lakewright.model.policies import Capture, Fail
 from lakewright.model.references import Whole
 from lakewright.patterns.data_flow.exclusive_choice import ByParameter, ExclusiveChoice
+from lakewright.patterns.idempotency.data_overwrite import DataOverwrite
+from lakewright.patterns.idempotency.merger import Merger
+from lakewright.patterns.idempotency.stateful_merger import StatefulMerger
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.explain import Why, explain
 from lakewright.pipelines.planning import Plan
+from lakewright.pipelines.replay_reach import Reach, follow
 from lakewright.store import WHOLE_DATASET, Store, open_store
 from lakewright.store.owners import this_process
 from tests.pipelines.lab import LOOKED_AT, Lab, lab
@@ -141,6 +146,30 @@ def test_before_the_first_run_each_step_says_what_it_waits_for(store: Store):
 def test_slices_that_depend_on_past_ones_say_so(store: Store):
     bench = bench_of(store, depends_on_past=True)
     assert line(bench, planned(bench), "orders", "2026-01-08").policy == "depends_on_past: after those before it"
+
+
+@pytest.mark.parametrize("writer", [DataOverwrite(), Merger(keys=["user"]), StatefulMerger(keys=["user"])])
+def test_all_later_slices_of_a_merge_follow_one_that_follows_in_a_plan_and_in_a_replay(store: Store, writer: Any):
+    shop = days()
+    shop.add(lambda orders: orders, name="merged", event_time="at", writer=writer)
+    bench = lab(store, shop)
+    bench.arrive("users", "2026-01-01")
+    made = ("2026-01-05", "2026-01-06", "2026-01-07")
+    bench.arrive("raw", *made)
+    if isinstance(writer, Merger):
+        bench.commit("merged", "whole", {}, orders=0)  # when it was not cut by days yet
+    for version, day in enumerate(made):
+        bench.commit("orders", day, {day: 3}, raw=0, users=0)
+        bench.commit("merged", day, {day: 3}, orders=version)
+    bench.arrive("raw", "2026-01-06")
+    follow_each_other = made[1:] if writer != DataOverwrite() else made[1:2]
+    (plan,) = [one for one in planned(bench).datasets if one.dataset.name == "merged"]
+    assert tuple(state.slice.id for state in plan.to_make) == follow_each_other
+
+    reach = Reach(cells={"raw": {"2026-01-06"}})
+    follow(SimpleNamespace(graph=bench.graph, store=store), reach)  # type: ignore[arg-type]
+    assert tuple(sorted(reach.slices["merged"])) == follow_each_other
+    assert len(reach.notes) == (writer != DataOverwrite())
 
 
 def test_a_stream_is_kept_going_reads_or_has_nothing_new(store: Store):

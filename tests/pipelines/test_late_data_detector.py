@@ -108,6 +108,7 @@ def test_rows_that_guards_before_the_detector_took_count_as_read():
         FilterInterceptor(filters={"paid": "amount > 0"}),
         Measured10("1 hour"),
         DeadLetter(rules={"known": "page LIKE '/%'"}),
+        FilterInterceptor(filters={"big": "amount > 10"}),
     )
     store = SimpleNamespace(receipts=SimpleNamespace(live_slices=lambda name: {}))
     attempt = SimpleNamespace(
@@ -118,8 +119,9 @@ def test_rows_that_guards_before_the_detector_took_count_as_read():
         "clean", "raw", attempt.slice, Run("r", "p", datetime(2026, 1, 5, tzinfo=UTC)), streamed=True
     )
     judged_by_watermark(attempt, Input("raw", "raw", guards=guards), guards[2], 6, context)
-    # Of the four that were left one is late, and another breaks a rule behind the detector.
-    known = Counters(rejected={"has_id": 4, "known": 1}, written=2, filtered=Filtered(6, {"paid": 2}))
+    # Of the four that were left one is late, and behind the detector one breaks a rule and a filter removes another.
+    filtered = Filtered(6, {"paid": 2, "big": 1})
+    known = Counters(rejected={"has_id": 4, "known": 1}, written=1, filtered=filtered)
     counters = with_lateness(known, Identity("clean", "arrival-1", 1, "r", details=attempt.told))
     assert (counters.read, counters.held) == (10, 1)
     assert counters.read == counters.rejected_rows + counters.filtered_rows + counters.held + counters.written

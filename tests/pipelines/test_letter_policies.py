@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
-from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.model.protocols import GuardContext
+from lakewright.errors import ConfigurationError, MissingColumnsError, StepFailed
+from lakewright.model.protocols import FilterTally, GuardContext
 from lakewright.model.runs import Run
-from lakewright.model.slices import WHOLE
+from lakewright.model.slices import WHOLE, Slice
 from lakewright.patterns.error_management.dead_letter import DeadLetter
+from lakewright.patterns.error_management.filter_blame import Blame
 from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.replay_records import Edits
+from lakewright.pipelines.rule_errors import explain_rule_error
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
 
@@ -106,6 +111,33 @@ def test_the_account_is_that_of_the_first_guarded_input_whatever_is_set_aside_of
     (error,) = shop.run(["numbered"], at="2026-01-02").errors
     assert "numbered, slice 2026-01-01: the rule 'round' cannot be computed for the row order_id='" in str(error)
     assert "try_cast" in error.hint
+
+
+@pytest.mark.parametrize("private", [["email"], []], ids=["a private column", "none"])
+def test_what_spark_says_of_a_row_shows_no_value_where_columns_are_private(private, monkeypatch):
+    said = "An error occurred while calling o1.first.\n: [CAST_INVALID_INPUT] The value 'a\\'b@c.d' of the type "
+    error = ValueError(said + "\"STRING\" cannot be cast, don't; 'x" + "y" * 500)
+    explained = []
+    current = SimpleNamespace(
+        shop=None, slice=Slice.parse("2026-01-01"), told={}, dataset=SimpleNamespace(name="clean", place="p.py:1")
+    )
+    judged = SimpleNamespace(columns=["email"])
+    for module in ("rule_errors", "filtering"):
+        monkeypatch.setattr(
+            f"lakewright.pipelines.{module}.find_failing_row", lambda *_, **__: Blame("round", "email=***")
+        )
+        monkeypatch.setattr(f"lakewright.pipelines.{module}.private_columns", lambda *_: private)
+    rules = SimpleNamespace(conditions=lambda: {"round": None})
+    explained.append(str(explain_rule_error(current, [SimpleNamespace(side=[(judged, rules)])], error)))
+    totals = SimpleNamespace(first=Mock(side_effect=error))
+    tally = FilterTally(judged=judged, conditions={}, totals=totals, stop_above={}, sample=1.0)
+    with pytest.raises(StepFailed) as failed:
+        count_filters(current, [SimpleNamespace(given=SimpleNamespace(guards=(), dataset="raw"), tallies=[tally])])
+    explained.append(str(failed.value))
+    for words in explained:
+        assert ("b@c.d" in words, "yy" in words) == (not private, not private)
+        assert "row email=***: [CAST_INVALID_INPUT] The value" in words
+        assert 'of the type "STRING" cannot be cast, don\'t; ' in words
 
 
 def test_two_readings_of_one_dataset_do_not_both_set_its_rows_aside(project):

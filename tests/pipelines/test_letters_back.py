@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from unittest.mock import MagicMock, patch
 
-from lakewright.lake.side_tables import DEAD_LETTERS
+import pytest
+from pyspark.sql import functions as F
+
+from lakewright.errors import LeaseHeldError
+from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID, dead_letter_rows
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.times import utc_now
+from lakewright.pipelines.corrections import follow_arrival
 from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.replay_records import Edits
-from tests.pipelines.shop import ok, rows_of
+from lakewright.pipelines.workshop import Workshop
+from lakewright.store import Grant
+from tests.pipelines.shop import made, ok, rows_of
 
 PIPELINE = """
     from lakewright import CsvFiles, DeadLetter, Pipeline
@@ -38,20 +47,34 @@ def test_a_letter_that_was_replayed_is_open_again_where_its_slice_is_rolled_back
     began = utc_now()
     tomorrow = began + timedelta(days=1)  # so that every letter was judged after any of the times asked for
     ok(shop.run(at=tomorrow))
-    made = utc_now()
+    replayed_from = utc_now()
     chosen = Selection("clean", slices=("2026-01-01",))
     replayed = shop.replay_dead_letters(chosen, Edits(columns={"order_id": "n"}), at=tomorrow)
     assert (replayed.corrected, len(rows_of(shop, "clean"))) == (1, 3)
     assert shop.sql("SELECT * FROM dead_letters").count() == 1
 
-    shop.rollback("clean")
+    # The table is back, and another run has taken over before the letters are: they stay, and the next run's recovery
+    # brings them back; so does the one after it, where that fails as well.
+    def taken_over(tools: Workshop, dataset: Dataset, grant: Grant) -> object:
+        tools.store.leases.release(grant.dataset, grant.slice_id, grant.number)
+        return bring_letters_back(tools, dataset, grant)
+
+    with patch("lakewright.pipelines.rollback.bring_letters_back", taken_over), pytest.raises(LeaseHeldError):
+        shop.rollback("clean")
+    assert shop.sql("SELECT * FROM dead_letters").count() == 1
+    with patch("lakewright.pipelines.recover.bring_letters_back", taken_over), pytest.raises(LeaseHeldError):
+        shop.run(["clean"], at=tomorrow)
+    went_on = ok(shop.run(["clean"], at=tomorrow))
+    assert not made(went_on)
+    assert "its commit was found in the log" in str(went_on.notes[0])
+    assert not shop.store.steps.open_steps()
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]
     assert shop.store.receipts.live("clean", "2026-01-01").counters.rejected == {"has_id": 1}
     found = {row["slice"]: (row["state"], row["attempts"]) for row in shop.dead_letters().collect()}
     assert found == {"2026-01-01": ("open", 1), "2026-01-02": ("open", 0)}
     assert shop.sql("SELECT * FROM dead_letters").count() == 2
     # What lies there again was set aside before: it is no news.
-    assert [[one.new for one in shop.count_dead_letters(since=since)] for since in (began, made)] == [[2], [0]]
+    assert [[one.new for one in shop.count_dead_letters(since=since)] for since in (began, replayed_from)] == [[2], [0]]
 
     # Taken back from before it was made for the first time, a slice has no letters: not as SQL either.
     shop.rollback("clean", to=0)
@@ -87,6 +110,39 @@ def test_letters_that_are_no_longer_kept_are_told():
     lake = SimpleNamespace(log=lambda name: log, delta_log=lambda name: log, lost_files=lambda name, version: lost)
     receipts = SimpleNamespace(since=lambda *args, **kinds: history)
     shop = SimpleNamespace(lake=lake, store=SimpleNamespace(receipts=receipts))
-    (told,) = bring_letters_back(shop, SimpleNamespace(name="clean", is_source=False, is_stream=False))
+    (told,) = bring_letters_back(shop, SimpleNamespace(name="clean", is_source=False, is_stream=False), None)
     assert told.slice_id == "2026-01-01"
     assert "3 of its rows were set aside" in told.message
+
+
+def test_a_correction_of_a_record_that_its_topic_no_longer_holds_is_given_up_with_its_letter(spark):
+    place = "_lw_topic string, _lw_partition int, _lw_offset bigint"
+    bronze = spark.createDataFrame([], f"{place}, _lw_arrival bigint, _lw_event string")
+    kept = f"{place}, _lw_part string, _lw_occurrence int, _lw_arrival bigint, _lw_event string"
+    corrections = spark.createDataFrame([("t", 0, 7, "in", 1, 1, "2026-01-01")], kept)
+    set_aside = spark.createDataFrame([("t", 0, 7), ("t", 0, 8)], place)
+    told = dead_letter_rows(
+        set_aside,
+        reasons=F.array(F.lit("has_id")),
+        identity=Identity("raw", "arrival-1", 1, "r"),
+        input_name="raw",
+        keep=(),
+    )
+    letters = told.withColumn("id", F.expr(RECORD_ID)).withColumn("state", F.lit("corrected"))
+    shop, source = MagicMock(), SimpleNamespace(name="raw", is_replaced=False)
+    shop.lake.read.side_effect = lambda name, **_: bronze if name == "raw" else corrections
+    module, retired = "lakewright.pipelines.corrections", []
+
+    def note_life(shop, closed, *_, **__):
+        retired.extend(row["offset"] for row in closed.collect())
+        raise ValueError("killed here")
+
+    with (
+        patch(f"{module}.all_letters", return_value=letters),
+        patch(f"{module}.note_life", note_life),
+        pytest.raises(ValueError, match="killed here"),
+    ):
+        follow_arrival(shop, source, Identity("raw", "arrival-1", 2, "r"), 1, None)
+    assert retired == [7]
+    (finding,) = shop.store.findings.add.call_args.args[0]
+    assert finding.message.startswith("1 corrections of raw were given up: arrival-1 was read again, and the topic no")

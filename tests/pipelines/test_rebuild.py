@@ -12,8 +12,11 @@ import pytest
 
 from lakewright.errors import TargetError
 from lakewright.failpoints import FailpointReached, arm
-from lakewright.model.receipts import Receipt
-from lakewright.pipelines.harvest import is_another
+from lakewright.lake.log import DeltaLog
+from lakewright.model.identity import Identity
+from lakewright.model.receipts import Commit, Receipt
+from lakewright.pipelines.harvest import is_another, notice, receipt_of, refuse_lost_history
+from lakewright.store import open_store
 from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
 
 
@@ -165,8 +168,7 @@ def test_a_log_is_another_one_where_the_newest_commit_that_is_known_of_it_is_not
     known = Receipt("pages", "whole", "foreign", 5, 4, 0, then)
 
     def another(earliest, latest, at=then):
-        commit = SimpleNamespace(committed_at=at)
-        log: Any = SimpleNamespace(commit=lambda version: commit)
+        log: Any = SimpleNamespace(committed_at=lambda version: at)
         return is_another(log, known, (earliest, latest))
 
     assert not another(0, 5)
@@ -174,3 +176,32 @@ def test_a_log_is_another_one_where_the_newest_commit_that_is_known_of_it_is_not
     assert another(0, 4)
     assert another(7, 9)
     assert another(0, 5, at=then + timedelta(milliseconds=1))
+
+
+def test_when_a_version_was_committed_is_told_without_a_look_at_its_files(tmp_path):
+    (tmp_path / "_delta_log").mkdir()
+    lines = ['{"protocol":{}}', '{"commitInfo":{"timestamp":1767225600123}}', '{"add": is not looked at']
+    (tmp_path / "_delta_log" / f"{5:020d}.json").write_text("\n".join(lines))
+    assert DeltaLog(str(tmp_path)).committed_at(5) == datetime(2026, 1, 1, 0, 0, 0, 123000, tzinfo=UTC)
+
+
+def test_a_fence_of_a_dataset_that_nothing_reads_is_no_commit_that_nobody_had_looked_at(tmp_path):
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def commit(version: int, kind: Any, *, changes: bool) -> Commit:
+        told = Identity("gold", "whole", version, "r", kind=kind).to_json()
+        return Commit(version, then, "WRITE", told, {}, {}, data_change=changes)
+
+    commits = [commit(0, "data", changes=True), commit(1, "fence", changes=False), commit(2, "schema", changes=False)]
+    commits += [commit(3, "schema", changes=True), commit(4, "data", changes=True), commit(5, "data", changes=True)]
+    log: Any = SimpleNamespace(bounds=lambda: (0, 5), commit=lambda version: commits[version])
+    lake: Any = SimpleNamespace(log=lambda name: log, outside=(), is_declared=lambda name: True)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        indexed = [receipt_of("gold", commits[0]), receipt_of("gold", commits[5])]
+        store.receipts.add(indexed)
+        notice(lake, store, ["gold"])
+        # What changes rows is left to recovery: nobody knows yet whether it counts.
+        assert store.receipts.gaps("gold", 0, 5) == [3, 4]
+        refuse_lost_history(store, "gold", 3)
+        with pytest.raises(TargetError, match="versions 3 to 4 are gone from the log"):
+            refuse_lost_history(store, "gold", 5)

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 import lakewright
-from lakewright import Latest, Whole, errors, masking
+from lakewright import JsonFiles, KafkaTopic, Latest, Pipeline, Whole, errors, masking
 from lakewright.errors import InputError, LakewrightError, LimitExceeded, TargetError
 from lakewright.lake.corrections import corrections_of
 from lakewright.lake.lake import Lake
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.corrections import withdrawn_arrivals
+from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import pin
 from lakewright.pipelines.streams.server_side import server_side, told_by_server, told_to_client
 from lakewright.pipelines.streams.skew import last_delivered
@@ -147,9 +148,10 @@ class Indexed:
         self.versions = versions
 
     def last_version(self, name: str, *, below: int | None = None) -> int | None:
-        return max((one for one in self.versions[name] if below is None or one < below), default=None)
+        known = self.versions.get(name, range(8))
+        return max((one for one in known if below is None or one < below), default=None)
 
-    def newest(self) -> Any:
+    def last_indexed(self) -> Any:
         return {}
 
     def live_slices(self, name: str) -> Any:
@@ -160,14 +162,20 @@ class Indexed:
 
 
 def sent(receipts: Indexed, *, log_from: int) -> Attempt:
-    """As it comes to a server: a stream that looks up users, and countries of another target, whose logs end at 7."""
+    """As it comes to a server: a stream that looks up users, countries of another target, and regions, an adopted
+    table; their logs end at 7.
+    """
     log = SimpleNamespace(bounds=lambda: (log_from, 7))
     lake: Any = SimpleNamespace(borrowed={"countries"}, outside=frozenset(), log=lambda name: log)
-    references = {"raw": None, "users": Whole(), "countries": Latest()}
-    dataset: Any = SimpleNamespace(inputs=[SimpleNamespace(dataset=k, reference=v) for k, v in references.items()])
-    graph: Any = {name: SimpleNamespace(is_source=True) for name in references}
+    visits = Pipeline("visits", start="2026-01-01")
+    visits.source("raw", KafkaTopic("broker", "raw"), schema="id string", mode="stream")
+    for name in ("users", "countries"):
+        visits.source(name, JsonFiles(f"landing/{name}"), schema="id string")
+    references: Any = {"users": Whole(), "countries": Latest(), "regions": Whole()}
+    visits.add(lambda raw, users, countries, regions: raw, name="seen", mode="stream", inputs=references)
+    graph = Graph(visits.datasets, adopted=["regions"])
     shop: Any = Workshop(graph, lake, SimpleNamespace(receipts=receipts), None, "me", Path(), {})  # type: ignore[arg-type]
-    there = server_side(Attempt(shop, dataset, WHOLE, "*", None, 1, 1))  # type: ignore[arg-type]
+    there = server_side(Attempt(shop, graph["seen"], WHOLE, "*", None, 1, 1))  # type: ignore[arg-type]
     return replace(there, shop=replace(there.shop, store=pickle.loads(pickle.dumps(there.shop.store))))
 
 

@@ -171,10 +171,44 @@ def test_arrivals_that_were_rolled_back_stay_away_until_they_are_read_again(stor
     assert made(shop) == [(0, batch(1, place), False) for place in (2, 3, 4)]
 
 
+@pytest.mark.parametrize("sliced", ["by arrival", "by day"])
+def test_what_was_rolled_back_stays_away_where_a_stateful_merger_goes_back_by_itself(store: Store, sliced: str) -> None:
+    visits = Pipeline("visits", start="2026-01-01")
+    visits.source("raw", KafkaTopic("broker", "visits"), schema="id string, at timestamp", event_time="at")
+
+    def taken(raw):  # type: ignore[no-untyped-def]
+        return raw
+
+    visits.add(taken, event_time="at" if sliced == "by day" else None, writer=StatefulMerger(keys=["id"]))
+    shop = lab(store, visits)
+    days = [f"2026-01-0{number}" for number in (1, 2, 3, 4)]
+    slices = days if sliced == "by day" else [batch(1, place) for place in range(4)]
+    for place, day in enumerate(days):
+        shop.commit("raw", batch(1, place), {day: 1})
+        shop.commit("taken", slices[place], {day: 1}, raw=place)
+
+    def states() -> list[str]:
+        return sorted(shop.states("taken", "2026-01-05"))
+
+    rolled_back = undo(shop, "taken", "restore", raw=3)
+    store.receipts.rolled_back("taken", 1, rolled_back)
+    assert states() == []
+    shop.commit("raw", batch(1, 0), {days[0]: 1})
+    assert states() == slices[:2]
+    # Its table is emptied before the first slice is merged again; killed there, what it had taken with it comes back.
+    went_back = undo(shop, "taken", "restore")
+    store.receipts.rolled_back("taken", 1, rolled_back)
+    store.receipts.rolled_back("taken", -1, went_back)
+    assert states() == slices[:2]
+    for slice_id in slices[:2]:
+        shop.commit("taken", slice_id, {}, raw=4)
+    assert states() == []
+
+
 def test_a_letter_that_a_recovery_tells_goes_with_the_receipt_of_its_commit(spark: Any) -> None:
     dead = Identity("raw", "arrival-2", 7, "dead")
     commit = Commit(3, LOOKED_AT, "WRITE", dead.to_json(), {}, {None: Change(1, 0)})
-    shop, dataset = MagicMock(), SimpleNamespace(name="raw", is_source=False)
+    shop, dataset = MagicMock(), SimpleNamespace(name="raw", is_source=False, event_time=None)
     shop.lake.read.return_value = spark.createDataFrame([], "id string, _lw_arrival bigint, _lw_event string")
     settle = "lakewright.pipelines.settle"
     with (

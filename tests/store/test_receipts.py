@@ -102,6 +102,15 @@ def test_one_add_may_hold_receipts_of_several_datasets(store: Store) -> None:
     assert (live(store), live(store, "rejected")) == ({"a": 1}, {"a": 1})
 
 
+def test_the_newest_receipts_of_several_datasets_each_tell_their_own_inputs_and_cells(store: Store) -> None:
+    first = replace(receipt(4, "a"), inputs={"raw": 3}, touched={"2026-01-04": Change(4, 0)})
+    other = replace(receipt(7, "b", dataset="rejected"), inputs={"visits": 4}, touched={"2026-01-05": Change(1, 0)})
+    earlier = [replace(one, version=one.version - 1, committed_at=NOW - timedelta(hours=1)) for one in (first, other)]
+    store.receipts.add([*earlier, first, other])
+    assert store.receipts.newest() == {"visits": first, "rejected": other}
+    assert store.receipts.last_indexed() == {"visits": (4, NOW), "rejected": (7, NOW)}
+
+
 def test_live_slices_tell_versions_inputs_and_code(store: Store) -> None:
     made = replace(receipt(1, "a"), inputs={"raw": 3, "users": 4}, code="abc")
     store.receipts.add([made, receipt(2, "b")])

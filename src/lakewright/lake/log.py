@@ -129,6 +129,11 @@ class DeltaLog:
         """What one version did."""
         return self._parse(version, self._lines(version))
 
+    def committed_at(self, version: int) -> datetime:
+        """When a version was committed. What it did to files, of which there may be many, is not parsed."""
+        told = next((line for line in self._lines(version) if line.startswith('{"commitInfo"')), "{}")
+        return _committed_at(json.loads(told).get("commitInfo", {}))
+
     def commits(self, after: int | None = None, upto: int | None = None) -> Iterator[Commit]:
         """The commits with ``after < version <= upto`` that the log still holds, in order."""
         oldest, latest = self.bounds()
@@ -203,7 +208,7 @@ class DeltaLog:
         cells = added.keys() | removed.keys()
         return Commit(
             version=version,
-            committed_at=datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC),
+            committed_at=_committed_at(info),
             operation=info.get("operation", "UNKNOWN"),
             metadata=info.get("userMetadata"),
             metrics={k: int(v) for k, v in info.get("operationMetrics", {}).items() if str(v).isdigit()},
@@ -227,6 +232,10 @@ class DeltaLog:
 
 def _is_commit(name: str) -> bool:
     return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+
+
+def _committed_at(info: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
 
 
 def _rows(file: dict[str, Any]) -> int | None:

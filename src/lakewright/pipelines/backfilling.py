@@ -15,7 +15,7 @@ from lakewright.model.references import Latest, Pinned, Whole
 from lakewright.model.slices import Slice
 from lakewright.model.times import parse_duration
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.restoring import erased_after, goes_back, going_back_of
+from lakewright.pipelines.restoring import Merges, goes_back, merges_of
 from lakewright.pipelines.states import DatasetPlan, SliceState
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Workshop
@@ -172,10 +172,11 @@ def _by_restore(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     if not goes_back(repeat.dataset.writer):
         return []
     name, first = repeat.dataset.name, repeat.states[0].slice
-    decision = going_back_of(shop.store, name, first)
+    known = merges_of(shop.store, name)
+    decision = known.decide(first)
     if decision.version is None:
         return [f"{name}: is emptied before {first.id} is merged: no earlier slice is known."]
-    if (why := _no_way_back(shop, name, decision.version, now)) is not None:
+    if (why := _no_way_back(shop, name, known, decision.version, now)) is not None:
         return [f"{name} {first.id}: version {decision.version}, which it would go back to, {why}"]
     return [
         f"{name}: goes back to version {decision.version} before {first.id} is merged, then on to the newest slice."
@@ -187,11 +188,12 @@ def _lost_way_back(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     if not goes_back(repeat.dataset.writer):
         return []
     name, refused, why = repeat.dataset.name, list[str](), ""
+    known = merges_of(shop.store, name)
     for state in repeat.states:
-        version = going_back_of(shop.store, name, state.slice).version
+        version = known.decide(state.slice).version
         if version is None:
             continue
-        found = _no_way_back(shop, name, version, now)
+        found = _no_way_back(shop, name, known, version, now)
         if found is None:
             break
         refused.append(state.slice.id)
@@ -199,9 +201,9 @@ def _lost_way_back(shop: Workshop, repeat: _Repeat, now: datetime) -> list[str]:
     return [f"{repeat.slices(refused)}: {why}"] if refused else []
 
 
-def _no_way_back(shop: Workshop, name: str, version: int, now: datetime) -> str | None:
+def _no_way_back(shop: Workshop, name: str, known: Merges, version: int, now: datetime) -> str | None:
     """Why a table cannot go back to a version; None where it can."""
-    if (erased := erased_after(shop.store, name, version)) is not None:
+    if (erased := known.erased_after(version)) is not None:
         return (
             f"is from before rows were erased (version {erased}): it will be refused. Send a corrected change in a "
             "new arrival instead."

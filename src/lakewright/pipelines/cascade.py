@@ -8,7 +8,7 @@ from dataclasses import replace
 from lakewright.model.references import SameSlice
 from lakewright.model.slices import WHOLE, event_slice
 from lakewright.model.times import cells_between
-from lakewright.pipelines.chains import chained
+from lakewright.pipelines.chains import chained, merges_older, of_kind
 from lakewright.pipelines.decide import DatasetPlan, SliceState
 from lakewright.pipelines.graph import Graph
 from lakewright.store import LiveSlice
@@ -21,8 +21,8 @@ def cascade(
 ) -> list[DatasetPlan]:
     """The same plans, in which a slice follows when the slice that it reads is made.
 
-    Where slices are made of earlier ones of their own dataset, all later ones that ``live`` tells follow too. What an
-    arrival holds is known only once it is read: files that were not taken yet do not cascade.
+    Where slices are made on top of earlier ones of their own dataset, all later ones that ``live`` tells follow too.
+    What an arrival holds is known only once it is read: files that were not taken yet do not cascade.
     """
     found: dict[str, DatasetPlan] = {}
     for plan in plans:
@@ -39,6 +39,8 @@ def cascade(
         if len(states) > known and (plan.dataset.chained or getattr(plan.dataset.writer, "restores", False)):
             unless = plan.dataset.sessions is not None
             states = chained(states, live(plan.dataset.name), if_changed=unless)
+        elif len(states) > known and merges_older(plan.dataset):
+            states = chained(states, of_kind(live(plan.dataset.name), plan.slicing.kind))
         ordered = tuple(sorted(states.values(), key=lambda state: state.slice))
         found[plan.dataset.name] = replace(plan, states=ordered)
     return list(found.values())

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakewright.model.slices import Slice
+from lakewright.model.slices import Slice, SliceKind
 from lakewright.patterns.idempotency.merger import Merger
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.states import SliceState
 from lakewright.store import LiveSlice
 
-__all__ = ["behind_earlier", "chained", "merges_older"]
+__all__ = ["behind_earlier", "chained", "merges_older", "of_kind"]
 
 
 def merges_older(dataset: Dataset) -> bool:
@@ -27,6 +27,11 @@ def merges_older(dataset: Dataset) -> bool:
     # A table outside of the lake keeps a row that is newer than the change; one that was deleted it would bring back.
     compares = dataset.into is not None and writer.sequence is not None
     return not compares or (writer.deleted is not None and writer.delete == "hard")
+
+
+def of_kind(live: Mapping[str, LiveSlice], kind: SliceKind) -> dict[str, LiveSlice]:
+    """What was made while the dataset was cut in another way cannot be made again, and tells no order."""
+    return {slice_id: made for slice_id, made in live.items() if Slice.parse(slice_id).kind == kind}
 
 
 def chained(

@@ -31,6 +31,14 @@ from lakewright.lake.lake import Lake
 from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID
 from lakewright.model.arrivals import Arrival
+from lakewright.model.columns import (
+    FILE_COLUMN,
+    HASH_COLUMN,
+    OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    TOPIC_COLUMN,
+    VERSION_COLUMN,
+)
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.references import Pinned, Reference
@@ -57,6 +65,21 @@ __all__ = [
     "settle_corrections",
     "withdrawn_arrivals",
 ]
+
+
+_IN_FILES = (
+    f"{FILE_COLUMN} AS file",
+    f"{VERSION_COLUMN} AS file_version",
+    f"{HASH_COLUMN} AS record_hash",
+    "CAST(NULL AS BIGINT) AS offset",
+)
+_IN_TOPICS = (
+    f"concat_ws('/', {TOPIC_COLUMN}, {PARTITION_COLUMN}) AS file",
+    f"CAST({OFFSET_COLUMN} AS STRING) AS file_version",
+    "CAST(NULL AS BIGINT) AS record_hash",
+    f"{OFFSET_COLUMN} AS offset",
+)
+"""How the record of a correction is told in dead letters, as SQL: by its place in a file, or in a topic."""
 
 
 def corrected_input(attempt: Attempt, given: Input, reference: Reference, frame: DataFrame) -> DataFrame:
@@ -241,7 +264,8 @@ def _give_up(shop: Workshop, source: str, slice_: Slice, orphans: DataFrame) -> 
     """Runs a job that counts corrections whose records are read otherwise now, and others that withdraw them.
 
     Where columns tell a record (CSV, Parquet, Delta, a database) another schema gives it another hash. Its correction
-    would count beside it: better it is set aside once more, and somebody is told.
+    would count beside it: better it is set aside once more, and somebody is told. A topic that is compacted no longer
+    holds the record at all.
     """
     from pyspark.sql import functions as F
 
@@ -249,26 +273,36 @@ def _give_up(shop: Workshop, source: str, slice_: Slice, orphans: DataFrame) -> 
     if not lost:
         return
     keys = identity_columns(orphans.columns)
-    told = {"_lw_file": "file", "_lw_file_version": "file_version", "_lw_hash": "record_hash"}
-    names = [f"{key} AS {told.get(key, key.removeprefix('_lw_'))}" for key in keys]
-    of_source = f"{text_literal(source)} AS input"
-    offset = "CAST(NULL AS BIGINT) AS offset"
-    ids = orphans.selectExpr(of_source, offset, *names).select(F.expr(RECORD_ID).alias("id")).distinct()
+    gone = OFFSET_COLUMN in keys
+    # Told first: after a kill it is told twice, but what was withdrawn is not found again.
+    shop.store.findings.add([_given_up(source, slice_, lost, gone=gone)], run_id=shop.run.run_id, now=shop.now())
+    of_source, told = f"{text_literal(source)} AS input", _IN_TOPICS if gone else _IN_FILES
+    ids = orphans.selectExpr(of_source, *told).select(F.expr(RECORD_ID).alias("id")).distinct()
     if (letters := all_letters(shop)) is not None:
         closed = letters.where(f"input = {text_literal(source)} AND state <> 'retired'").join(ids, "id", "left_semi")
-        note_life(shop, closed, "retired", note=f"{slice_.id} was read by another schema", of=source)
+        note = "was read again, and the topic no longer holds it" if gone else "was read by another schema"
+        note_life(shop, closed, "retired", note=f"{slice_.id} {note}", of=source)
     table = shop.lake.open(corrections_of(source), correction_identity(shop, source))
     same = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
     table.merge(orphans.select(*keys).distinct(), on=same, clauses="WHEN MATCHED THEN DELETE")
-    finding = Finding(
+
+
+def _given_up(source: str, slice_: Slice, lost: int, *, gone: bool) -> Finding:
+    why = (
+        f"{slice_.id} was read again, and the topic no longer holds their records. Nothing of them counts."
+        if gone
+        else f"{slice_.id} was read again by another schema, and their records are no longer told by the same columns. "
+        "They count as they arrived."
+    )
+    return Finding(
         dataset=source,
         subject="corrections",
-        message=f"{lost:,} corrections of {source} were given up: {slice_.id} was read again by another schema, and "
-        "their records are no longer told by the same columns. They count as they arrived.",
+        message=f"{lost:,} corrections of {source} were given up: {why}",
         slice_id=slice_.id,
-        cure="`lakewright dead-letters list` shows what is set aside of them: correct it once more.",
+        cure="Without --sources a backfill begins at what was taken, and keeps corrections."
+        if gone
+        else "`lakewright dead-letters list` shows what is set aside of them: correct it once more.",
     )
-    shop.store.findings.add([finding], run_id=shop.run.run_id, now=shop.now())
 
 
 def as_out_rows(originals: DataFrame) -> DataFrame:

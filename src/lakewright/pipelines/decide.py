@@ -17,7 +17,7 @@ from lakewright.model.receipts import Receipt
 from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of, cells_between, parse_duration
-from lakewright.pipelines.chains import behind_earlier, chained, merges_older
+from lakewright.pipelines.chains import behind_earlier, chained, merges_older, of_kind
 from lakewright.pipelines.choosing import Chooser, Schemas
 from lakewright.pipelines.closing import WIDTH, Closing, cap_overdue
 from lakewright.pipelines.corrected import Corrected
@@ -90,8 +90,7 @@ class Decider:
         if dataset.chained or getattr(dataset.writer, "restores", False):
             states = chained(states, live, if_changed=dataset.sessions is not None)
         elif merges_older(dataset):
-            # What was made while the dataset was cut in another way cannot be made again, and tells no order.
-            own = {slice_id: made for slice_id, made in live.items() if Slice.parse(slice_id).kind == slicing.kind}
+            own = of_kind(live, slicing.kind)
             states = chained(behind_earlier(dataset, states, own, self._restored_at(name, heads)), own)
         if dataset.choice is not None:
             states = self._chooser.judged(dataset, states, live, wish)
@@ -262,7 +261,7 @@ class Decider:
         assert slicing.follows is not None
         source = slicing.follows
         settled, restored_at = self._settled(dataset.name, source, heads), self._restored_at(dataset.name, heads)
-        withdrawn = self._withdrawn(dataset.name, restored_at)
+        withdrawn = self._store.receipts.withdrawn(dataset.name, restored_at) if restored_at >= 0 else ()
         then = {
             slice_id: max(one.inputs.get(source, -1), settled if one.version < restored_at else -1)
             for slice_id, one in made.items()
@@ -385,18 +384,12 @@ class Decider:
         restored = self._last_restore(name, heads)
         return -1 if restored is None else restored.version
 
-    def _withdrawn(self, name: str, restored_at: int) -> set[str]:
-        """The slices that the newest rollback of a dataset took away: they do not come back by themselves."""
-        if restored_at < 0:
-            return set()
-        earlier = self._store.receipts.since(name, -1, restored_at, kinds=("data",))
-        return {one.slice_id for one in earlier if one.state == "rolled back"}
-
     def _last_restore(self, name: str, heads: Heads) -> Receipt | None:
         if name not in heads or not heads[name].restored:
             return None
         restores = self._store.receipts.since(name, -1, _NEWEST, kinds=("restore",))
-        return restores[-1] if restores else None
+        # A Stateful Merger goes back by itself as well, which settles nothing: that is told without inputs.
+        return next((one for one in reversed(restores) if one.inputs), None)
 
 
 _OVER = SliceState(WHOLE, "missing", "", make=False)

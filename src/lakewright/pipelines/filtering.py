@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
-from lakewright.errors import LimitExceeded, StepFailed, first_words
+from lakewright.errors import LimitExceeded, StepFailed
 from lakewright.failpoints import failpoint
 from lakewright.model.arrivals import JsonValue
 from lakewright.model.findings import Finding
@@ -20,7 +20,7 @@ from lakewright.model.receipts import Counters, Filtered, Receipt
 from lakewright.patterns.error_management.filter_blame import find_failing_row
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset, Input
-from lakewright.pipelines.private_columns import private_columns
+from lakewright.pipelines.private_columns import private_columns, words_of
 from lakewright.pipelines.workshop import Attempt
 from lakewright.store import Store
 
@@ -83,7 +83,7 @@ def _explained(current: Attempt, tally: FilterTally, error: Exception) -> Except
         return error
     return StepFailed(
         f"{current.dataset.place}: {current.dataset.name}, slice {current.slice.id}: the filter '{blame.filter}' "
-        f"cannot be computed for the row {blame.row}: {first_words(error)} Nothing was written.",
+        f"cannot be computed for the row {blame.row}: {words_of(error, private)} Nothing was written.",
         hint="Use a function that gives NULL instead (try_cast, try_divide), or a Dead-Letter rule before the filter.",
     )
 

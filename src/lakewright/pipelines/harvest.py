@@ -12,14 +12,13 @@ from datetime import datetime
 
 from lakewright.errors import StoreError, TargetError
 from lakewright.lake.lake import Lake
-from lakewright.lake.log import own_commits
+from lakewright.lake.log import DeltaLog, own_commits
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
-from lakewright.model.outside import Log
 from lakewright.model.receipts import Commit, Counters, Receipt, ReceiptKind
 from lakewright.model.slices import WHOLE
 from lakewright.model.times import utc_now
-from lakewright.store import Store
+from lakewright.store import Indexed, Store
 
 __all__ = [
     "FOREIGN",
@@ -117,7 +116,7 @@ def refuse_lost_histories(lake: Lake, store: Store, names: Iterable[str]) -> Non
 
     So would a table that was made anew, as long as its log is no longer than the old one was.
     """
-    newest = store.receipts.newest()
+    newest = store.receipts.last_indexed()
     for name in names:
         if name in lake.outside or name in lake.borrowed:
             continue
@@ -138,24 +137,31 @@ def refuse_lost_histories(lake: Lake, store: Store, names: Iterable[str]) -> Non
             )
 
 
-def is_another(log: Log, known: Receipt, bounds: tuple[int, int]) -> bool:
+def is_another(log: DeltaLog, known: Receipt | Indexed, bounds: tuple[int, int]) -> bool:
     """Whether a log is not the one that was indexed up to here: the table was made anew, or cleaned beyond this."""
     earliest, latest = bounds
     if not earliest - 1 <= known.version <= latest:
         return True
-    return known.version >= earliest and known.committed_at != log.commit(known.version).committed_at
+    return known.version >= earliest and known.committed_at != log.committed_at(known.version)
 
 
 def notice(lake: Lake, store: Store, names: Iterable[str]) -> None:
-    """Index what others have committed; commits of ours are left to recovery, and to ``pin``."""
+    """Index what others have committed, and what changes no rows; all else of ours is left to recovery, and to ``pin``.
+
+    Nobody pins a dataset that nothing reads: its fences and columns would pass for commits that nobody had looked at.
+    """
     for name in names:
         if name in lake.outside:
             continue  # nobody else writes into a ledger, and nothing is made of what lies there
         unknown = unaccounted(lake, store, name)
         if unknown and not store.steps.open_steps(name):
             log = lake.log(name)
-            others = [v for v in unknown if Identity.from_json(log.commit(v).metadata) is None]
-            harvest(lake, store, name, others)
+            harvest(lake, store, name, [version for version in unknown if _counts_now(log.commit(version))])
+
+
+def _counts_now(commit: Commit) -> bool:
+    identity = Identity.from_json(commit.metadata)
+    return identity is None or (identity.kind in ("fence", "schema", "maintenance") and not commit.data_change)
 
 
 def _finding(name: str, receipt: Receipt) -> Finding:

@@ -62,7 +62,8 @@ def _taken_before(given: Input) -> dict[str, Any]:
     earlier = list(takewhile(lambda one: not isinstance(one, LatenessGuard), given.guards))
     rules = [rule for one in earlier if isinstance(one, DeadLetter) for rule in one.rules]
     rules += [NO_KEY for one in earlier if isinstance(one, WindowedDeduplicator)]
-    return {"rules_before": rules, "filters_before": any(isinstance(one, FilterInterceptor) for one in earlier)}
+    filters = [name for one in earlier if isinstance(one, FilterInterceptor) for name in one.filters]
+    return {"rules_before": rules, "filters_before": filters}
 
 
 def refuse_too_late(attempt: Attempt) -> None:
@@ -96,13 +97,21 @@ def with_lateness(counters: Counters, identity: Identity) -> Counters:
     if read is None:
         rules = found.get("rules_before", ())
         read = found["read"] + sum(rows for rule, rows in counters.rejected.items() if rule in rules)
-        read += counters.filtered_rows if found.get("filters_before") else 0
+        read += _filtered_before(counters, found.get("filters_before"))
     late = {source: rows for source, rows in found["late"].items() if rows}
     held = sum(late.values())
     repeats = None if counters.duplicates is None else counters.duplicates - held  # what was left over until now
     return replace(
         counters, read=read, duplicates=repeats, held=held, held_by_source=late, read_by_source=dict(found["of"])
     )
+
+
+def _filtered_before(counters: Counters, filters: Any) -> int:
+    if counters.filtered is None or not filters:
+        return 0
+    if filters is True or counters.filtered.rows is None:  # a commit of an earlier release; only a sample is known
+        return counters.filtered_rows
+    return sum(counters.filtered.removed.get(name, 0) for name in filters)
 
 
 def late_warnings(dataset: Dataset, receipt: Receipt) -> tuple[Finding, ...]:

@@ -21,6 +21,7 @@ from lakewright.model.receipts import Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal
 from lakewright.pipelines.definitions import Dataset
+from lakewright.store import Grant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,10 +33,11 @@ __all__ = ["bring_letters_back"]
 _PART = "letters_back"
 
 
-def bring_letters_back(shop: Workshop, dataset: Dataset) -> tuple[Finding, ...]:
+def bring_letters_back(shop: Workshop, dataset: Dataset, grant: Grant) -> tuple[Finding, ...]:
     """Runs a job where slices that count again after a rollback have other letters than those of their attempt.
 
-    Doing it again changes nothing. Tells of the slices whose letters are no longer in the table's history.
+    Doing it again changes nothing, nor does anybody who no longer holds the ``grant``. Tells of the slices whose
+    letters are no longer in the table's history.
     """
     if dataset.is_source or dataset.is_stream or not shop.lake.log(DEAD_LETTERS).exists():
         return ()
@@ -46,7 +48,7 @@ def bring_letters_back(shop: Workshop, dataset: Dataset) -> tuple[Finding, ...]:
         if version is not None and (read := _letters_at(shop, dataset.name, slice_id, version)) is not None:
             rows[slice_id] = read
     if rows:
-        _replace(shop, dataset.name, rows, {slice_id: wanted[slice_id].number for slice_id in rows})
+        _replace(shop, grant, rows, {slice_id: wanted[slice_id].number for slice_id in rows})
     lost = [one for slice_id, one in wanted.items() if slice_id in found and slice_id not in rows]
     return tuple(_lost(one) for one in lost if one.counters.rejected_rows)
 
@@ -89,19 +91,24 @@ def _letters_at(shop: Workshop, name: str, slice_id: str, version: int) -> DataF
     return letters.where(f"dataset = {text_literal(name)} AND slice = {text_literal(slice_id)}")
 
 
-def _replace(shop: Workshop, name: str, rows: Mapping[str, DataFrame], numbers: Mapping[str, int]) -> None:
+def _replace(shop: Workshop, grant: Grant, rows: Mapping[str, DataFrame], numbers: Mapping[str, int]) -> None:
     identity = Identity(
-        dataset=name,
+        dataset=grant.dataset,
         slice_id=WHOLE.id,
-        number=shop.store.leases.draw(name),
+        number=grant.number,
         run_id=shop.run.run_id,
         part=_PART,
         run_time=shop.run.time.isoformat(),
     )
-    table = shop.lake.open(DEAD_LETTERS, replace(identity, details={"of": dict(numbers)}))
+
+    def still_mine() -> bool:
+        return shop.store.leases.check(grant.dataset, grant.slice_id, grant.number, shop.now())
+
+    told = replace(identity, details={"of": dict(numbers)})
+    table = shop.lake.open(DEAD_LETTERS, told, still_mine=still_mine)
     empty = table.read().where("false")  # what a later release tells beside the record is NULL for earlier letters
     every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), rows.values(), empty)
-    where = f"dataset = {text_literal(name)} AND slice IN ({', '.join(map(text_literal, rows))})"
+    where = f"dataset = {text_literal(grant.dataset)} AND slice IN ({', '.join(map(text_literal, rows))})"
     table.replace(
         fit_to_table(every, table, dataset=DEAD_LETTERS), where=where, partition_by=SIDE_PARTITIONS, within=True
     )

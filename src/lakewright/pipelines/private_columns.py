@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from lakewright.errors import first_words
 from lakewright.patterns.ingestion.passthrough_replicator import PRIVATE
 from lakewright.pipelines.definitions import Dataset
 
 if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Workshop
 
-__all__ = ["private_columns", "private_tags"]
+__all__ = ["private_columns", "private_tags", "words_of"]
+
+_VALUES = re.compile(
+    r"""(?<!\w)"[^"]*'[^"]*"|(?<![a-z]{2})'(?:[^'\\]|\\.)*(?:'|$)|(?<=The value )[^'\s]\S*""",
+)
+"""Values in what Spark and Python say: in quotes, or a number that cannot be cast. Types are in double quotes."""
+_MOST = 400
 
 
 def private_columns(shop: Workshop, dataset: Dataset, columns: Iterable[str]) -> list[str]:
     """Those of the columns that a contract of the dataset, or of any above it, tags."""
     return [name for name in columns if private_tags(shop, dataset, name)]
+
+
+def words_of(error: BaseException, private: Collection[str]) -> str:
+    r"""What an error says, in one line. Where there are private columns, values are hidden: nobody knows of which.
+
+    >>> words_of(ValueError("The value 'a@b.c' of the type \"STRING\" cannot be cast."), ["email"])
+    'The value *** of the type "STRING" cannot be cast.'
+    """
+    # Cut only then: of a value that was cut nobody sees where it ends.
+    return _VALUES.sub("***", first_words(error, most=None))[:_MOST] if private else first_words(error)
 
 
 def private_tags(shop: Workshop, dataset: Dataset, column: str) -> list[str]:

@@ -14,6 +14,7 @@ from lakewright.lake.corrections import corrections_of
 from lakewright.lake.side_tables import DEAD_LETTERS, rows_per_rule
 from lakewright.model.identity import RESTORE_PART, Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.times import cell_of
 from lakewright.pipelines.corrections import correction_rows, follow_arrival
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
 __all__ = ["recover_attempt", "recover_dead_steps", "restored_version"]
+
+_NEWEST = 2**62
 
 
 def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
@@ -61,7 +64,7 @@ def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
                 # Nothing of it may still reach the log once we have looked there.
                 attempt = Attempt(shop, dataset, Slice.parse(step.slice_id), lease, grant, step.step_id, step.attempt)
                 attempt.fence_predecessors()
-            settled.append((step.dataset, step.slice_id, bool(_settle(shop, dataset, step))))
+            settled.append((step.dataset, step.slice_id, bool(_settle(shop, dataset, step, grant))))
         finally:
             shop.store.leases.release(grant.dataset, grant.slice_id, grant.number)
     unfinished = [run for run in shop.store.runs.unfinished() if run.run_id != shop.run.run_id]
@@ -78,17 +81,21 @@ def recover_attempt(current: Attempt) -> Made | None:
     for step in shop.store.steps.open_steps(dataset.name):
         if step.step_id == current.step_id or step.number not in numbers:
             continue
-        receipts = _settle(shop, dataset, step)
+        receipts = _settle(shop, dataset, step, current.grant)
         if receipts and step.slice_id == current.slice.id:
             return current.finish((), state="recovered").with_receipts(receipts)
     return None
 
 
-def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt, ...]:
+def _settle(shop: Workshop, dataset: Dataset, step: StepRecord, grant: Grant) -> tuple[Receipt, ...]:
     """Close a dead step's record, with the receipts of what it had committed; empty where it was not done."""
     if dataset.is_stream:
         return _settle_stream(shop, dataset, step)
     private, public = _found(shop, dataset, step)
+    recorded = _recorded_rollback(shop, step)
+    state: StepState = "recovered" if public or recorded else "lost"
+    # It may have been a rollback, which ends when the letters are back: until then its record stays open.
+    letters_first = step.slice_id == WHOLE.id and not any(receipt.kind == "data" for receipt in public)
     notices = [one for receipt in public for one in change_notices(shop, dataset, receipt, step.reason)]
     notices += [one for receipt in public for one in warnings_of(shop, dataset, receipt)]
     notices += [one for receipt in public or private for one in partial_findings(shop, dataset, receipt)]
@@ -103,12 +110,24 @@ def _settle(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt
                 shop.store.receipts.rolled_back(receipt.dataset, target, receipt.version, conn=conn)
         if public:
             shop.store.mark_ready([*private, *public], now=shop.now(), conn=conn)
-        shop.store.steps.close(step.step_id, "recovered" if public else "lost", now=shop.now(), conn=conn)
+        if not letters_first:
+            shop.store.steps.close(step.step_id, state, now=shop.now(), conn=conn)
     for receipt in public:
         set_flag(shop, dataset, receipt)
-    if step.slice_id == WHOLE.id:  # it may have been a rollback, which ends with this
-        shop.store.findings.add(bring_letters_back(shop, dataset), run_id=shop.run.run_id, now=shop.now())
-    return (*private, *public) if public else ()
+    if letters_first:
+        lost = bring_letters_back(shop, dataset, grant)
+        with shop.store.transaction() as conn:
+            shop.store.findings.add(lost, run_id=shop.run.run_id, now=shop.now(), conn=conn)
+            shop.store.steps.close(step.step_id, state, now=shop.now(), conn=conn)
+    return (*private, *public) if public else recorded
+
+
+def _recorded_rollback(shop: Workshop, step: StepRecord) -> tuple[Receipt, ...]:
+    """What a rollback had recorded before it died; a table that only went back for a slice has no inputs."""
+    if step.slice_id != WHOLE.id:
+        return ()
+    restores = shop.store.receipts.since(step.dataset, -1, _NEWEST, kinds=("restore",))
+    return tuple(one for one in restores if one.number == step.number and one.inputs)
 
 
 def _settle_stream(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[Receipt, ...]:

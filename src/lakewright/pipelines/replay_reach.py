@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakewright.model.references import Lookback, Previous, Reference, SameSlice
 from lakewright.model.slices import ANY_CELL, WHOLE, Slice, arrival_slice
 from lakewright.model.times import Interval, cell_interval, cells_between, parse_duration
+from lakewright.pipelines.chains import merges_older
 from lakewright.pipelines.definitions import Dataset, Input
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ def _in_turn(shop: Workshop, dataset: Dataset, reach: Reach) -> None:
     if any(isinstance(given.reference, Previous) for given in dataset.inputs):
         slices |= later
         reach.notes.append(f"{name} reads its earlier slices: it is made again from {first.id} on to the newest.")
+    elif first.kind == "event" and later and (merges_older(dataset) or getattr(dataset.writer, "restores", False)):
+        slices |= later
+        reach.notes.append(
+            f"{name} is merged by key, the last slice counts: it is made again from {first.id} on to the newest."
+        )
     if getattr(dataset.into, "resends", False):
         assert dataset.into is not None
         reach.ordered[name] = f"goes to {dataset.into.shown}, where corrected rows would come after newer ones"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Workshop
     from lakewright.store import Store
 
-__all__ = ["erased_after", "goes_back", "going_back_of", "record_restore_outside", "restore_before"]
+__all__ = ["Merges", "goes_back", "merges_of", "record_restore_outside", "restore_before"]
 
 _NOTHING = -1
 """The version that a table goes back to when it is emptied."""
@@ -35,7 +35,7 @@ _NEWEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Merges:
     """What receipts tell of a dataset: the merges that count, and the erasures that no restore crosses."""
 
     executions: tuple[Execution, ...]
@@ -44,27 +44,24 @@ class _Known:
     """The commits of others that the table still holds."""
 
     def decide(self, slice_: Slice) -> GoingBack:
-        """What others had written before the first slice stays: nothing would make it again."""
+        """What making a slice would do to the table before anything is merged.
+
+        What others had written before the first slice stays: nothing would make it again.
+        """
 
         def held(version: int) -> bool:
             return any(one <= version for one in self.foreign)
 
         return decide_going_back(slice_.id, slice_, self.executions, held=held)
 
+    def erased_after(self, version: int) -> int | None:
+        """The newest commit after a version that erased rows: no restore crosses it."""
+        return max((one for one in self.erased if one > version), default=None)
+
 
 def goes_back(writer: Writer | None) -> bool:
     """Whether a repeated slice of this writer takes away what later slices made."""
     return bool(getattr(writer, "restores", False))
-
-
-def going_back_of(store: Store, name: str, slice_: Slice) -> GoingBack:
-    """What making a slice would do to the table before anything is merged; asks the receipts alone."""
-    return _known(store, name).decide(slice_)
-
-
-def erased_after(store: Store, name: str, version: int) -> int | None:
-    """The newest commit after a version that erased rows: no restore crosses it."""
-    return max((one for one in _known(store, name).erased if one > version), default=None)
 
 
 def restore_before(current: Attempt, frame: DataFrame, writer: Writer, name: str) -> int | None:
@@ -75,7 +72,7 @@ def restore_before(current: Attempt, frame: DataFrame, writer: Writer, name: str
     if not goes_back(writer):
         return None
     _index_strays(current, name)
-    known = _known(current.shop.store, name)
+    known = merges_of(current.shop.store, name)
     decision = known.decide(current.slice)
     LOG.info("%s: %s", name, decision.reason)
     if decision.action == "go on":
@@ -151,11 +148,12 @@ def _record(current: Attempt, name: str, commit: Commit) -> None:
         shop.store.receipts.rolled_back(name, restored_version(commit), commit.version, conn=conn)
 
 
-def _known(store: Store, name: str) -> _Known:
+def merges_of(store: Store, name: str) -> Merges:
+    """The same from the receipts, all of which it reads: ask once for many slices."""
     found = store.receipts.since(name, -1, _NEWEST, kinds=("data", "erase", "foreign"))
     merged = tuple(_execution(one) for one in found if one.kind == "data" and one.state != "rolled back")
     foreign = tuple(one.version for one in found if one.kind == "foreign" and one.state != "rolled back")
-    return _Known(merged, tuple(one.version for one in found if one.kind == "erase"), foreign)
+    return Merges(merged, tuple(one.version for one in found if one.kind == "erase"), foreign)
 
 
 def _execution(receipt: Receipt) -> Execution:
@@ -163,7 +161,7 @@ def _execution(receipt: Receipt) -> Execution:
     return Execution(receipt.slice_id, Slice.parse(receipt.slice_id), receipt.version, before)
 
 
-def _refuse_erased(current: Attempt, name: str, decision: GoingBack, known: _Known) -> None:
+def _refuse_erased(current: Attempt, name: str, decision: GoingBack, known: Merges) -> None:
     back_to = _NOTHING if decision.version is None else decision.version
     if decision.version is None or not (crossed := [version for version in known.erased if version > back_to]):
         return  # an emptied table brings nothing back

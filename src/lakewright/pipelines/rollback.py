@@ -104,9 +104,10 @@ def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_ru
         failpoint("restored")
         notices = rollback_notices(shop, dataset, summary.slices_rolled_back, receipts[-1])
         _record(current, tuple(receipts), notices)
-        failpoint("rolled_back")
-        _finish(current, bring_letters_back(shop, dataset))
-        settle_flags(shop, dataset)
+    # It is rolled back: if anything goes wrong from here on, the record stays open, and the next run brings them back.
+    failpoint("rolled_back")
+    _finish(current, bring_letters_back(shop, dataset, current.grant))
+    settle_flags(shop, dataset)
     return summary
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakewright.errors import LakewrightError, StepFailed
 from lakewright.lake.delta_errors import is_transient
 from lakewright.patterns.error_management.filter_blame import find_failing_row
-from lakewright.pipelines.private_columns import private_columns
+from lakewright.pipelines.private_columns import private_columns, words_of
 
 if TYPE_CHECKING:
     from lakewright.pipelines.inputs import InputFrame
@@ -27,10 +27,9 @@ def explain_rule_error(current: Attempt, inputs: Sequence[InputFrame], error: Ex
             private = private_columns(current.shop, current.dataset, judged.columns)
             if (blame := find_failing_row(judged, {name: rule}, private=private)) is None:
                 continue
-            said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             return StepFailed(
                 f"{current.dataset.place}: {current.dataset.name}, slice {current.slice.id}: the rule '{blame.filter}' "
-                f"cannot be computed for the row {blame.row}: {said[:300]} Nothing was written.",
+                f"cannot be computed for the row {blame.row}: {words_of(error, private)} Nothing was written.",
                 hint="Use a function that gives NULL instead (try_cast, try_divide): a rule that is NULL counts as "
                 "broken, and the row is set aside.",
             )

@@ -42,7 +42,7 @@ class Status:
 
 
 def read_status(store: Store, now: datetime) -> Status:
-    """A few indexed queries, however many receipts there are."""
+    """A few indexed queries, and two per dataset, however many receipts there are."""
     return Status(
         runs=store.runs.latest(limit=5),
         datasets=_datasets(store),

@@ -9,7 +9,7 @@ from lakewright.store.leases import WHOLE_DATASET, Grant, HeldLease, Leases
 from lakewright.store.markers import EVERY_SLICE, Marker, Markers
 from lakewright.store.origins import OWN, Origins
 from lakewright.store.owners import Owner, is_alive, this_process
-from lakewright.store.receipts import ELSEWHERE, Head, Receipts
+from lakewright.store.receipts import ELSEWHERE, Head, Indexed, Receipts
 from lakewright.store.runs import RunRecord, Runs
 from lakewright.store.schedules import Backfill, Pause, Produced, Schedules, Tried, Upstream
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
@@ -30,6 +30,7 @@ __all__ = [
     "Head",
     "HeldLease",
     "HeldSlice",
+    "Indexed",
     "Known",
     "Leases",
     "LiveSlice",

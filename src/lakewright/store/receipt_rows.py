@@ -75,11 +75,19 @@ def _cells(receipt: Receipt) -> Iterator[dict[str, object]]:
 
 
 def load_receipts(conn: Connection, query: Select[Any]) -> list[Receipt]:
-    """The receipts of one dataset that a query on their table finds, in its order."""
+    """The receipts that a query on their table finds, in its order."""
     rows = conn.execute(query).all()
-    if not rows:
-        return []
-    dataset, versions = rows[0].dataset, {row.version for row in rows}
+    versions: dict[str, set[int]] = {}
+    for row in rows:
+        versions.setdefault(row.dataset, set()).add(row.version)
+    told = {dataset: _told(conn, dataset, theirs) for dataset, theirs in versions.items()}
+    return [_receipt(row._mapping, *told[row.dataset][row.version]) for row in rows]
+
+
+def _told(
+    conn: Connection, dataset: str, versions: set[int]
+) -> dict[int, tuple[dict[str, int], dict[str | None, Change]]]:
+    """Version -> the inputs of its receipt and the cells that it touched."""
     # By range, not by list: history is asked for in stretches, and a list has a limit of its own.
     lowest, highest = min(versions), max(versions)
     inputs = select(receipts.c.version, receipt_inputs.c.input, receipt_inputs.c.version).where(
@@ -96,7 +104,7 @@ def load_receipts(conn: Connection, query: Select[Any]) -> list[Receipt]:
         for of, cell, added, removed in conn.execute(cells)
         if of in versions
     )
-    return [_receipt(row._mapping, inputs_of.get(row.version, {}), touched_of.get(row.version, {})) for row in rows]
+    return {of: (inputs_of.get(of, {}), touched_of.get(of, {})) for of in versions}
 
 
 def _gathered(pairs: Iterable[tuple[int, tuple[Any, Any]]]) -> dict[int, dict[Any, Any]]:

@@ -24,7 +24,7 @@ from lakewright.store.settling import settle
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.tables import held, receipt_inputs, receipts, rollbacks, touched
 
-__all__ = ["ELSEWHERE", "Receipts"]
+__all__ = ["ELSEWHERE", "Indexed", "Receipts"]
 
 ELSEWHERE = -1
 """The version of an input that was read from another log than its receipts tell of: older than all of them."""
@@ -58,6 +58,13 @@ class Head(NamedTuple):
 
     version: int
     restored: bool
+
+
+class Indexed(NamedTuple):
+    """A commit of a table that a receipt tells of, and when it was made: by that its log is known again."""
+
+    version: int
+    committed_at: datetime
 
 
 class Receipts:
@@ -155,6 +162,15 @@ class Receipts:
         same = (receipts.c.dataset == top.c.dataset) & (receipts.c.version == top.c.version)
         return {receipt.dataset: receipt for receipt in self._many(select(receipts).join(top, same))}
 
+    def last_indexed(self) -> dict[str, Indexed]:
+        """Of every dataset, the newest commit that is indexed; nothing of what it did."""
+        last = select(receipts.c.dataset, func.max(receipts.c.version).label("version")).group_by(receipts.c.dataset)
+        top = last.subquery()
+        same = (receipts.c.dataset == top.c.dataset) & (receipts.c.version == top.c.version)
+        query = select(receipts.c.dataset, receipts.c.version, receipts.c.committed_at).join(top, same)
+        with reading(self._engine) as c:
+            return {name: Indexed(version, at) for name, version, at in c.execute(query)}
+
     def count_live(self) -> dict[str, int]:
         """How many slices of each dataset have a receipt that counts."""
         which = (receipts.c.kind == "data") & (receipts.c.state == "live")
@@ -199,6 +215,11 @@ class Receipts:
         with reading(self._engine) as c:
             found = c.execute(select(receipts.c.slice_id, receipts.c.number).where(which))
             return {row.slice_id: row.number for row in found}
+
+    def withdrawn(self, dataset: str, restored_at: int) -> set[str]:
+        """The slices that a rollback took away, not those that it had left and a Stateful Merger took since."""
+        with reading(self._engine) as c:
+            return staleness.withdrawn(c, dataset, restored_at)
 
     def last_change(self, dataset: str) -> int | None:
         """The newest version that changed rows."""

@@ -16,15 +16,14 @@ from sqlalchemy import Connection, bindparam, select, update
 from lakewright.model.receipts import ReceiptState
 from lakewright.store.tables import receipts, rollbacks
 
-__all__ = ["settle"]
+__all__ = ["settle", "slices_at"]
 
 _SET_STATE = update(receipts).where(receipts.c.receipt_id == bindparam("id")).values(state=bindparam("now"))
 
 
 def settle(conn: Connection, dataset: str) -> None:
     """Give each data receipt of a dataset its state anew."""
-    query = select(rollbacks.c.version, rollbacks.c.target).where(rollbacks.c.dataset == dataset)
-    stretches = _stretches({row.version: row.target for row in conn.execute(query)})
+    stretches = _stretches(_targets(conn, dataset))
     rows = conn.execute(
         select(receipts.c.receipt_id, receipts.c.slice_id, receipts.c.version, receipts.c.state)
         .where(receipts.c.dataset == dataset, receipts.c.kind == "data")
@@ -40,6 +39,24 @@ def settle(conn: Connection, dataset: str) -> None:
     changed = [{"id": one, "now": state} for one, state in states.items() if state != before[one]]
     if changed:
         conn.execute(_SET_STATE, changed)
+
+
+def slices_at(conn: Connection, dataset: str, version: int) -> set[str]:
+    """The slices that counted at a version, whatever was taken back since."""
+    targets = {at: target for at, target in _targets(conn, dataset).items() if at <= version}
+    stretches = _stretches(targets)
+    rewinds = [one for one in _rewinds(conn, dataset) if one[0] <= version and _counts(one[0], stretches)]
+    rows = conn.execute(
+        select(receipts.c.slice_id, receipts.c.version).where(
+            receipts.c.dataset == dataset, receipts.c.kind == "data", receipts.c.version <= version
+        )
+    )
+    return {row.slice_id for row in rows if _counts(row.version, stretches) and not _is_read_again(row, rewinds)}
+
+
+def _targets(conn: Connection, dataset: str) -> dict[int, int]:
+    query = select(rollbacks.c.version, rollbacks.c.target).where(rollbacks.c.dataset == dataset)
+    return {row.version: row.target for row in conn.execute(query)}
 
 
 def _rewinds(conn: Connection, dataset: str) -> list[tuple[int, int]]:

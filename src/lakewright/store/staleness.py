@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Subquery, and_, bindparam, case, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Subquery, and_, bindparam, case, func, or_, select
 
 from lakewright.store.cells import cut_to
 from lakewright.store.receipt_rows import NO_CELL
+from lakewright.store.settling import slices_at
 from lakewright.store.tables import receipt_inputs, receipts, touched
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "missing",
     "net_rows",
     "stale",
+    "withdrawn",
 ]
 
 
@@ -148,17 +150,32 @@ def missing(conn: Connection, dataset: str, input: str, grid_width: int) -> list
     heads = _heads(input, grid_width)
     own_cells = select(cut_to(receipts.c.slice_id, grid_width))
     query = (
-        select(heads.c.cell)
+        select(heads.c.cell, heads.c.version)
         .where(or_(heads.c.rows.is_(None), heads.c.rows > 0))
         .where(heads.c.cell.not_in(own_cells.where(_live(dataset))))
         .order_by(heads.c.cell)
     )
-    restored = _last_restore(conn, dataset, input)
-    if restored is not None:
-        # What was rolled back on purpose does not come back by itself, only with something new.
-        withdrawn = own_cells.where(_of_state(dataset, "rolled back"), receipts.c.version < restored.version)
-        query = query.where(not_(and_(heads.c.version <= restored.input_version, heads.c.cell.in_(withdrawn))))
-    return list(conn.execute(query).scalars())
+    restored, found = _last_restore(conn, dataset, input), conn.execute(query).all()
+    if restored is None:
+        return [cell for cell, _ in found]
+    # What was rolled back on purpose does not come back by itself, only with something new.
+    gone = {*_withdrawn(conn, dataset, restored.version, grid_width).values()}
+    return [cell for cell, version in found if version > restored.input_version or cell not in gone]
+
+
+def withdrawn(conn: Connection, dataset: str, restored_at: int) -> set[str]:
+    """The slices that a rollback took away. Those that it had left, and something later took, are not among them."""
+    return {*_withdrawn(conn, dataset, restored_at)}
+
+
+def _withdrawn(conn: Connection, dataset: str, restored_at: int, grid_width: int = 0) -> dict[str, str]:
+    """The same slices, each with its cell of a grid."""
+    cell = cut_to(receipts.c.slice_id, grid_width) if grid_width else receipts.c.slice_id
+    query = select(receipts.c.slice_id, cell)
+    gone = query.where(_of_state(dataset, "rolled back"), receipts.c.version < restored_at).distinct()
+    found = {row[0]: row[1] for row in conn.execute(gone)}
+    left = slices_at(conn, dataset, restored_at) if found else set()
+    return {slice_id: cut for slice_id, cut in found.items() if slice_id not in left}
 
 
 def _heads(input: str, grid_width: int) -> Subquery:

@@ -58,7 +58,8 @@ def server_side(current: Attempt) -> Attempt:
     references = {given.dataset for given in current.dataset.inputs if given.reference is not None}
     refuse_lost_histories(lake, store, references)
     borrowed = {name: store.receipts.last_version(name) for name in references & lake.borrowed}
-    sources = {name for name in references - lake.borrowed if current.shop.graph[name].is_source}
+    known = current.shop.graph.datasets  # an adopted table is none of them, nor is a private output
+    sources = {name for name in references - lake.borrowed if name in known and known[name].is_source}
     withdrawn = {corrections_of(name): withdrawn_arrivals(store, name) for name in sources}
     shop = replace(
         current.shop,
