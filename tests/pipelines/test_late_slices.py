@@ -33,7 +33,7 @@ from lakewright.model.times import Interval, cells_between, parse_time
 from lakewright.patterns.error_management.static_late_data_integrator import slices_to_revisit
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import notice, pin, refuse_lost_history
-from lakewright.pipelines.make import set_aside
+from lakewright.pipelines.make import call_step, set_aside
 from lakewright.pipelines.project import Project
 from lakewright.pipelines.revisiting import is_before
 from lakewright.store import HeldSlice, Store, open_store
@@ -401,11 +401,19 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
             with patch.object(one.store, "begin_step", after_the_others):
                 done.append(one.run(at="2026-02-11"))
 
+    read: dict[tuple[str, str], set[str]] = {}
+
+    def call_and_note(current: Any, inputs: Any) -> Any:
+        files = [file for one in inputs for file in one.frame.inputFiles()]  # what the optimiser leaves of them
+        read[current.dataset.name, current.slice.id] = {f.split("_lw_event=")[1].split("/")[0] for f in files}
+        return call_step(current, inputs)
+
     threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with patch("lakewright.pipelines.make.call_step", call_and_note):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     late = [(name, day) for name in ("clean", "daily") for day in ("2026-01-01", "2026-02-08")]
     assert len(done) == 4
     outcomes = [outcome for summary in done for outcome in ok(summary).outcomes]
@@ -413,7 +421,8 @@ def test_late_rows_of_an_old_day_make_that_day_again_once_and_no_other(shop, pro
     assert any(one.state == "recovered" for one in outcomes), "nobody contested a claim"
     assert shop.store.leases.held(shop._now()) == []
 
-    # Only those days were read and written; the others are, byte for byte, what they were.
+    # Only those days were read and written, each by itself; the others are, byte for byte, what they were.
+    assert read == {(name, day): {day} for name, day in late}
     for name in ("clean", "daily"):
         after = files_of(shop, name)
         assert all(after[day] == before[name][day] for day in DAYS if (name, day) not in late)

@@ -19,7 +19,7 @@ from lakewright.model.times import utc_now
 from lakewright.pipelines.backfilling import effect_of
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.harvest import pin
-from lakewright.pipelines.restoring import going_back_of
+from lakewright.pipelines.restoring import merges_of
 from lakewright.store import open_store
 from tests.pipelines.shop import land, made, ok, rows_of
 from tests.processes import LAKEWRIGHT, killed
@@ -179,13 +179,20 @@ def test_a_kill_between_restore_and_merge_and_between_merge_and_receipt_is_mende
     assert made(summary) == {("devices", "arrival-3"), ("devices", "arrival-4")}
     assert (held(shop), len(restores(shop))) == (FINAL, 1)
 
+    # The same with a receipt of the restore: the store knows as well what the table no longer holds.
+    killed(shop.folder, *words, failpoint="went_back_recorded", master=connect_url)
+    assert (held(shop), len(restores(shop))) == ([("phone", "P2"), ("watch", "W1")], 2)
+    assert set(live(shop)) == {"arrival-1", "arrival-2"}
+    assert made(ok(shop.run(at="2026-01-02"))) == {("devices", "arrival-3"), ("devices", "arrival-4")}
+    assert (held(shop), len(restores(shop))) == (FINAL, 2)
+
     # It fails once the MERGE is there and no receipt: what it has merged is taken back and merged again.
     arm({"LAKEWRIGHT_FAILPOINT": "published", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
     assert shop.run(at="2026-01-02", again=True, slices=["arrival-4"]).errors
     arm({})
     assert (held(shop), set(live(shop))) == (FINAL, {"arrival-1", "arrival-2", "arrival-3"})
     assert made(ok(shop.run(at="2026-01-02"))) == {("devices", "arrival-4")}
-    assert (held(shop), len(restores(shop))) == (FINAL, 3)
+    assert (held(shop), len(restores(shop))) == (FINAL, 4)
     assert shop.store.steps.open_steps() == []
     assert not ok(shop.run(at="2026-01-02")).outcomes
 
@@ -235,7 +242,7 @@ def test_a_gap_takes_nothing_back_and_what_others_wrote_before_the_first_slice_s
         ])  # fmt: skip
 
     def decided(dataset: str, slice_id: str) -> tuple[str, int | None]:
-        decision = going_back_of(store, dataset, Slice.parse(slice_id))
+        decision = merges_of(store, dataset).decide(Slice.parse(slice_id))
         return decision.action, decision.version
 
     committed("ours", "schema", "1", "3", "foreign")
