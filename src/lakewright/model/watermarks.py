@@ -114,6 +114,9 @@ class Judgement:
     watermark: Watermark
     judged_at: datetime | None = None
     """When it came, the same in each attempt; None where the rows themselves tell."""
+    late: int | None = None
+    unusable: int | None = None
+    """How many rows are late, and how many have no usable time; None: nobody has counted them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ def judged_by_watermark(
         "unusable": measured.unusable,
         **_taken_before(given),
     }
-    return context
+    counted = Judgement(before, judged_at, late=measured.late_rows, unusable=measured.unusable)
+    return replace(context, lateness=counted)
 
 
 def _taken_before(given: Input) -> dict[str, Any]:

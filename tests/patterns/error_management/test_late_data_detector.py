@@ -14,6 +14,9 @@ from tests.patterns.error_management.streams import land_batches, run_to_end, st
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.failpoints import FailpointReached, arm
+from lakewright.model.protocols import GuardContext
+from lakewright.model.runs import Run
+from lakewright.model.slices import WHOLE
 from lakewright.model.watermarks import Judgement, Watermark
 from lakewright.patterns.error_management.late_data_capture import LateAccount, write_on_time_rows
 from lakewright.patterns.error_management.late_data_detector import (
@@ -127,6 +130,19 @@ def test_a_row_exactly_at_the_watermark_of_its_own_source_is_in_time(spark: Spar
     detector = LateDataDetector("0 minutes", event_time="at", source="source", over_sources="each")
     measured = measure_event_times(frame, detector=detector, judgement=Judgement(own, NOON))
     assert measured.late == {"web": 1, "app": 1}
+
+
+def test_where_no_row_was_counted_nobody_looks_for_one_again(spark: SparkSession, tmp_path: Path) -> None:
+    visits(spark, "10:00", "09:00").write.parquet(str(tmp_path / "visits"))
+    frame, early = spark.read.parquet(str(tmp_path / "visits")), Watermark(NOON - timedelta(hours=2, minutes=30))
+    run = Run("r", "p", NOON)
+    for late, unusable in ((0, 0), (1, 0), (1, 1), (None, None)):
+        judgement = Judgement(early, NOON, late=late, unusable=unusable)
+        context = GuardContext("clean", "raw", WHOLE, run, event_time="at", lateness=judgement)
+        guarded = LateDataDetector("1 hour").on_batch(frame, context)
+        assert guarded.side is not None
+        read = [bool(frame.where(side.broken).inputFiles()) for side in (guarded.side, *guarded.also)]
+        assert read == [unusable != 0, late != 0]
 
 
 @pytest.mark.shows("03.late-data-detector", 4)

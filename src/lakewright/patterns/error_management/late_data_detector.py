@@ -109,9 +109,14 @@ class LateDataDetector:
         judgement = ctx.lateness or Judgement(Watermark())
         told = _Told(frame, self._for(ctx), judgement)
         keep = tuple(business_columns(frame.columns))
-        unusable = SideRows(broken=F.expr(told.unusable), reasons=F.array(F.lit(UNUSABLE)), keep=keep)
+        # Where none was counted, nobody looks for them: the pass that sets rows aside then reads nothing.
+        unusable = SideRows(
+            broken=F.expr("false" if judgement.unusable == 0 else told.unusable),
+            reasons=F.array(F.lit(UNUSABLE)),
+            keep=keep,
+        )
         late = SideRows(
-            broken=F.expr(told.late),
+            broken=F.expr("false" if judgement.late == 0 else told.late),
             reasons=F.array(F.lit("late")),
             keep=keep,
             table="late_rows",
