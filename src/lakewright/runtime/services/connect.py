@@ -87,6 +87,8 @@ class ConnectService(SparkService):
             **LOCAL_LOG,
             **SMALL,
             **(SHORT_WORK if self.throwaway else {}),
+            # Delta remembers every table of the last hour, with its state: those of many projects would fill the heap.
+            "spark.databricks.delta.delta.log.cacheSize": "200",
             "spark.master": "local[2]" if self.throwaway else "local[*]",
             "spark.app.name": "lakewright connect",
             "spark.connect.grpc.binding.address": HOST,
