@@ -1,8 +1,13 @@
-"""A cluster that overwrites only the partitions that a frame has rows of: tables are replaced all the same."""
+"""Tables are replaced and gain columns, whatever the cluster is set to and whoever does it at the same time."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 from lakewright.lake.lake import Lake
+from lakewright.lake.tables import AttemptTable
 from lakewright.model.identity import Identity
 
 
@@ -26,3 +31,29 @@ def test_a_table_is_replaced_laid_out_anew_and_freed_of_a_column_whatever_the_se
         assert lake.read("orders").columns == ["day", "other"]
     finally:
         session.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+def test_two_slices_that_are_made_side_by_side_both_bring_a_column(spark, lake_folder, monkeypatch):
+    lake = Lake(str(lake_folder), lambda: spark)
+    lake.declare({"orders": "silver"})
+
+    def opened(number: int):
+        return lake.open("orders", Identity("orders", f"2026-01-0{number}", number, f"run-{number}"))
+
+    def add(number: int):
+        return opened(number).add_columns([("note", "string")])
+
+    opened(1).replace(lake.session().range(1), where="true")
+    both, look = threading.Barrier(2, timeout=1), AttemptTable.schema
+
+    def look_together(table):
+        found = look(table)
+        with contextlib.suppress(threading.BrokenBarrierError):  # never, where one of them waits for the other
+            both.wait()
+        return found
+
+    monkeypatch.setattr(AttemptTable, "schema", look_together)
+    with ThreadPoolExecutor(2) as pool:
+        commits = list(pool.map(add, (2, 3)))
+    assert [commit is None for commit in commits].count(True) == 1
+    assert look(opened(4)).names == ["id", "note"]

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 
 from lakewright.errors import TargetError
 
@@ -28,7 +28,7 @@ class TableLocks:
         self._folder = folder
         self._patience = patience_seconds
         self._guards: defaultdict[str, Lock] = defaultdict(Lock)
-        self._creating: defaultdict[str, Lock] = defaultdict(Lock)
+        self._creating: defaultdict[str, RLock] = defaultdict(RLock)
         self._held: dict[str, tuple[int, int]] = {}
 
     @contextmanager
@@ -45,7 +45,7 @@ class TableLocks:
 
     @contextmanager
     def creating(self, table: str) -> Iterator[None]:
-        """One creator of a table at a time: two threads would each write a version 0, and one of them fail."""
+        """One thread at a time that makes a table, or its columns: of two that do one would fail."""
         with self._creating[table]:
             yield
 

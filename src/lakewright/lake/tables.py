@@ -173,13 +173,14 @@ class AttemptTable:
         """Add columns as nullable, in a schema commit of its own before the data; None where they are there."""
 
         def write() -> None:
-            # Asked again under the lock: a slice that is made beside this one may have added them by now.
+            # Asked again: a slice that is made beside this one may have added them by now.
             there = {name.lower() for name in self.schema().names}
             new = ", ".join(f"`{name}` {kind}" for name, kind in columns if name.lower() not in there)
             if new:
                 self._spark.sql(f"ALTER TABLE delta.`{self._path}` ADD COLUMNS ({new})")
 
-        return self._as("schema", "columns")._commit(write)
+        with self._locks.creating(self._path):
+            return self._as("schema", "columns")._commit(write)
 
     def drop_columns(self, columns: Sequence[str]) -> Commit | None:
         """Runs a job that rewrites the table without some columns: none of its files holds them any more."""
