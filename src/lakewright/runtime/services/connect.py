@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lakewright.runtime.class_archive import archive_options
 from lakewright.runtime.connect import DELTA_SETTINGS
-from lakewright.runtime.jars import Progress, ensure_jars
+from lakewright.runtime.jars import Progress, ensure_jars, pyspark_folder
 from lakewright.runtime.java import find_java
 from lakewright.runtime.secret_settings import TEXT_REDACTION, text_redaction
 from lakewright.runtime.services import spark_processes
@@ -56,7 +56,8 @@ class ConnectService(SparkService):
     def start(self, place: Place, state: State, held: int) -> Process:
         words = [word for name, value in self._settings(place, state).items() for word in ("--conf", f"{name}={value}")]
         command: list[str | Path] = [spark_processes.program("spark-submit"), "--class", MAIN, *words, "spark-internal"]
-        return spark_processes.start(place, command, held)
+        # The conf folder is a part of the class path, which Java compares with that of the class archive.
+        return spark_processes.start(place, command, held, {"SPARK_CONF_DIR": str(pyspark_folder() / "conf")})
 
     def ask(self, place: Place, state: State) -> str:
         port = state.ports["port"]
@@ -81,7 +82,7 @@ class ConnectService(SparkService):
         logging = f"-Dlog4j2.configurationFile={(place.folder / 'log4j2.properties').as_uri()}"
         options = ["-Duser.timezone=UTC", f"-Dderby.system.home={place.data}", logging, *archive_options()]
         if self.throwaway:
-            options += [*FAST_START.split(), "-Xmn512m", "-XX:MetaspaceSize=256m"]
+            options += [*FAST_START.split(), "-Xms2g", "-Xmn900m", "-XX:MetaspaceSize=384m"]
         return {
             **DELTA_SETTINGS,
             **LOCAL_LOG,
