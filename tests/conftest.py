@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LONG = (
     "platforms/test_demo_services.py",
     "pipelines/test_kills.py",
+    "chaos/test_stream_kills.py",
     "pipelines/test_replay.py",
     "pipelines/test_sessions.py",
     "pipelines/airflow/test_on_airflow.py",
@@ -67,7 +68,7 @@ LONG = (
 # of a subject, and compiled all of it four times. The heap has its whole size at once: growing it collects all garbage.
 COMPILING = (
     "-XX:Tier4InvocationThreshold=60000 -XX:Tier4MinInvocationThreshold=7200 -XX:Tier4CompileThreshold=180000 "
-    "-XX:Tier4BackEdgeThreshold=480000 -XX:ReservedCodeCacheSize=512m -XX:-UseCodeCacheFlushing -Xms2g -Xmn900m"
+    "-XX:Tier4BackEdgeThreshold=480000 -XX:ReservedCodeCacheSize=512m -XX:-UseCodeCacheFlushing -Xms3g -Xmn1600m"
 )
 # As the plug-in's own session, and tuned further for the thousands of commits of one run.
 THRIFTY = {
@@ -94,7 +95,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         session = connected_session(request.getfixturevalue("connect_url"))
     else:
         folder = tmp_path_factory.mktemp("spark")
-        session = local_session(Target.at(folder, master="local[2]", driver_memory="2g", spark=THRIFTY), "tests")
+        session = local_session(Target.at(folder, master="local[2]", driver_memory="3g", spark=THRIFTY), "tests")
     yield session
     stop_session(session)
 

@@ -34,9 +34,9 @@ PIPELINE = """
 
     visits = Pipeline("visits", schedule="@daily", start="2026-01-01")
     visits.source("raw", KafkaTopic("broker", "{topic}"), schema="id int, at timestamp, page string",
-                  event_time="at", mode="stream", max_records=1000)
+                  event_time="at", mode="stream", max_records=1000, every="2 seconds")
 
-    @visits.dataset(mode="stream", event_time="at",
+    @visits.dataset(mode="stream", event_time="at", every="2 seconds",
                     guards_in={"raw": [DeadLetter(rules={"has_page": "page IS NOT NULL"})]})
     def paged(raw):
         return raw

@@ -167,7 +167,7 @@ def test_a_busy_worker_is_asked_again_and_a_stranger_is_told(monkeypatch: pytest
 
     monkeypatch.setattr(cdc_rest, "_PAUSE_SECONDS", 0)
     with ThreadingHTTPServer(("127.0.0.1", 0), Worker) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         worker = ConnectWorker("visits", f"http://127.0.0.1:{server.server_address[1]}")
         assert worker.plugins() == {"c": "3"}
         assert worker.config("lw_blog") is None

@@ -220,12 +220,13 @@ def test_records_that_were_deleted_before_they_were_read_are_told_and_never_skip
         topic.source.stream(spark=topic.spark, schema=None, ctx=topic.ctx, start=topic.last)
 
 
-def test_what_is_wrong_is_told_in_words_and_soon(follow, kafka):
+def test_what_is_wrong_is_told_in_words_and_soon(follow, kafka, monkeypatch):
     topic = follow(1)
     topic.topic += "x"
     with pytest.raises(InputError, match="no topic") as unknown:
         topic.take()
     assert f"Did you mean '{topic.topic[:-1]}'" in str(unknown.value)
+    monkeypatch.setattr("lakewright.connectors.kafka_client._TIMEOUT_SECONDS", 0.5)
     dead = Connections({"broker": Connection("broker", "kafka://127.0.0.1:1")})
     with pytest.raises(TargetError, match=r"no Kafka broker answers at 127\.0\.0\.1:1") as down:
         topic.source.look(SourceContext("visits", Path("/nowhere"), connections=dead))

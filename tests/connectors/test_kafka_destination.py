@@ -73,7 +73,7 @@ class Sender:
             pass
         consumer = Consumer(
             {"bootstrap.servers": self.kafka.bootstrap, "group.id": "test", "isolation.level": "read_committed",
-             "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+             "enable.partition.eof": True, "fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"}
         )  # fmt: skip
         consumer.assign([TopicPartition(topic or self.topic, p, 0) for p in places])
         found: list[Any] = []

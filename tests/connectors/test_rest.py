@@ -45,7 +45,7 @@ class Api:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, path: str, asked: dict[str, str]) -> tuple[str, dict[str, str]]:
         since = asked.get("since", "")

@@ -228,7 +228,9 @@ def test_services_that_are_down_or_refuse_are_told_without_the_password_and_retr
         return "\n".join(map(str, summary.errors))
 
     monkeypatch.setenv("SHOP_PASSWORD", "wrong-secret")
-    found = told(shop(port=1, broker="127.0.0.1:1").run(at="2026-01-02"))
+    with monkeypatch.context() as soon:
+        soon.setattr("lakewright.connectors.kafka_client._TIMEOUT_SECONDS", 0.5)
+        found = told(shop(port=1, broker="127.0.0.1:1").run(at="2026-01-02"))
     assert "the database does not answer" in found
     assert "no Kafka broker answers at 127.0.0.1:1" in found
     found = told(shop(topic="nowhere").retry())

@@ -76,7 +76,7 @@ def _messages(kafka: Kafka, topic: str) -> Iterator[Message]:
     partitions = KafkaClient("test", kafka.bootstrap).state(topic, "read_committed").high
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": "test", "isolation.level": "read_committed",
-         "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+         "enable.partition.eof": True, "fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"}
     )  # fmt: skip
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     ended = set()

@@ -29,7 +29,8 @@ def ids_in(kafka: Kafka, topic: str, last: str) -> list[str]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[str] = []
     while last not in found:
-        found += [dict(message.headers())["lw-id"].decode() for message in consumer.consume(100, timeout=5)]
+        if (message := consumer.poll(5)) is not None:
+            found.append(dict(message.headers())["lw-id"].decode())
     consumer.close()
     return found
 

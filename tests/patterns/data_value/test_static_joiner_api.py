@@ -49,7 +49,7 @@ class Places:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def api(self, **options: object) -> LookupApi:
         url = f"http://127.0.0.1:{self.server.server_port}/lookup"

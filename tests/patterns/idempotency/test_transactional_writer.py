@@ -257,7 +257,7 @@ def messages(kafka: Kafka, topic: str, isolation: str) -> list[bytes]:
         pass
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": "test", "isolation.level": isolation,
-         "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+         "enable.partition.eof": True, "fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"}
     )  # fmt: skip
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []

@@ -203,7 +203,7 @@ def test_a_notification_is_retried_carries_secrets_and_tells_what_went_wrong(tmp
     finding = Finding("visits", "changed slice", "visits 2026-01-05 has changed.", slice_id="2026-01-05")
     pauses: list[float] = []
     with http.server.HTTPServer(("127.0.0.1", 0), Hook) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/hook"
         hook = WebhookNotifier(url, headers={"Authorization": "secret://env/HOOK_TOKEN"}, sleep=pauses.append)

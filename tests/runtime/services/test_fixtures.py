@@ -43,7 +43,7 @@ def test_a_topic_is_fresh_and_takes_transactions(kafka: Kafka) -> None:
         finish(30)
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest",
-         "isolation.level": "read_committed", "enable.partition.eof": True}
+         "isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
     )  # fmt: skip
     assert len(consumer.list_topics(topic, 30).topics[topic].partitions) == 2
     consumer.subscribe([topic])
