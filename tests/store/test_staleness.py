@@ -71,6 +71,29 @@ def test_grids_meet_by_overlap(store: Store) -> None:
     assert store.receipts.stale("visits", "raw", HOUR) == []
 
 
+def test_cells_that_were_days_before_they_were_hours_meet_the_hours_within_them(store: Store) -> None:
+    seven, eight = f"{MONDAY}T07", f"{MONDAY}T08"
+    store.receipts.add([raw(1, d5=10), visits(1, seven, 1), visits(2, eight, 1)])
+    assert store.receipts.missing("visits", "raw", HOUR) == [
+        f"{MONDAY}T{hour:02}" for hour in range(24) if hour not in (7, 8)
+    ]
+    # A late row in an hour makes that hour stale, one in the day each hour of it.
+    store.receipts.add([commit("raw", "arrival-2", 2, {seven: Change(1, 0)})])
+    assert store.receipts.stale("visits", "raw", HOUR, [DAY]) == [StaleSlice(seven, 1, 1, 2)]
+    store.receipts.add([raw(3, d5=1)])
+    assert store.receipts.stale("visits", "raw", HOUR, [DAY]) == [
+        StaleSlice(seven, 1, 1, 3),
+        StaleSlice(eight, 2, 1, 3),
+    ]
+    # Rolled back on purpose, the hours of the day stay away until there is something new in it.
+    store.receipts.add([visits(3, "*", 3, kind="restore")])
+    store.receipts.rolled_back("visits", above_version=1, restored_to=3)
+    assert eight not in store.receipts.missing("visits", "raw", HOUR)
+    assert store.receipts.stale("visits", "raw", HOUR, [DAY]) == []
+    store.receipts.add([raw(4, d5=1)])
+    assert eight in store.receipts.missing("visits", "raw", HOUR)
+
+
 def test_rows_without_a_time_and_slices_without_one_are_never_stale(store: Store) -> None:
     store.receipts.add([commit("raw", "arrival-1", 2, {None: Change(3, 0)})])
     store.receipts.add([visits(1, "whole", 1), visits(2, "arrival-1", 1), visits(3, "key-eu", 1)])
@@ -133,12 +156,16 @@ def test_rows_are_counted_by_cells_and_versions(store: Store) -> None:
     # A log that was cut off, and read anew: how many rows there were at its beginning, nobody knows.
     assert not store.receipts.is_whole("raw")
     assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4) is None
+    assert store.receipts.rows_in("raw", [MONDAY], upto=4) is None
     assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4, after=1) == 1
     assert store.receipts.rows_total("raw", upto=2) is None
     store.receipts.add([raw(0)])
     assert store.receipts.is_whole("raw")
     assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4) == 16
     assert store.receipts.rows_between("raw", MONDAY, TUESDAY, upto=1) == 10
+    assert store.receipts.rows_in("raw", [MONDAY, TUESDAY], upto=4) == 16
+    assert store.receipts.rows_in("raw", [MONDAY, TUESDAY], upto=4, after=1) == 1
+    assert store.receipts.rows_in("raw", [TUESDAY, WEDNESDAY], upto=4) is None
     assert store.receipts.rows_between("raw", MONDAY, WEDNESDAY, upto=4, after=1) == 1
     assert store.receipts.rows_between("raw", WEDNESDAY, "2026-01-08", upto=2) == 0
     assert store.receipts.rows_between("raw", MONDAY, "2026-02", upto=4) is None

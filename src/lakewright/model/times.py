@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal, cast
+from typing import Literal
 
 from lakewright.errors import ConfigurationError
 
 __all__ = [
     "GRIDS",
+    "GRID_OF_WIDTH",
+    "WIDTH",
     "Grid",
     "Interval",
     "cell_interval",
@@ -34,7 +36,9 @@ __all__ = [
 Grid = Literal["hour", "day", "week", "month"]
 GRIDS: tuple[Grid, ...] = ("hour", "day", "week", "month")
 _FORMATS: dict[Grid, str] = {"hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
-_LENGTHS = {13: "hour", 10: "day", 8: "week", 7: "month"}
+WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "week": 8, "month": 7}
+"""How many characters a cell of a grid has: by it the store tells how cells of different grids meet."""
+GRID_OF_WIDTH: dict[int, Grid] = {width: grid for grid, width in WIDTH.items()}
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _DURATION = re.compile(r"(\d+)\s*(second|minute|hour|day|week)s?")
 
@@ -96,11 +100,11 @@ def cell_of(moment: datetime, grid: Grid) -> str:
 
 def grid_of(cell: str) -> Grid:
     """The grid that an event cell belongs to, told by its length."""
-    if len(cell) not in _LENGTHS:
+    if len(cell) not in GRID_OF_WIDTH:
         raise ConfigurationError(
             f"'{cell}' is not an hour, a day, a week or a month (2026-01-05T07, 2026-01-05, 2026-W02, 2026-01)."
         )
-    return cast(Grid, _LENGTHS[len(cell)])
+    return GRID_OF_WIDTH[len(cell)]
 
 
 def cell_interval(cell: str) -> Interval:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from lakewright.errors import LakewrightError, StepFailed
 from lakewright.lake.lake import Lake
 from lakewright.lake.log import DeltaLog
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.columns import business_columns
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.slices import Slice
-from lakewright.model.times import cell_of
 from lakewright.patterns.data_flow.exclusive_choice import Branch, ByParameter, ChoiceFacts, choose_branch
+from lakewright.pipelines.cell_rows import rows_within
 from lakewright.pipelines.choice_options import MOST_BRANCHES
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
@@ -148,11 +149,10 @@ class Chooser:
             return self._store.receipts.rows_added(name, slice_.id)
         if slice_.kind == "whole":
             return self._store.receipts.rows_total(name, _NEWEST)
-        grid = self._graph.cell_grid(name)
-        if slice_.kind != "event" or grid not in (slice_.grid, "hour") or grid is None:
+        grids = self._graph.cell_grids(name)
+        if slice_.kind != "event" or not grids:
             return None
-        first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
-        return self._store.receipts.rows_between(name, first, end, upto=_NEWEST)
+        return rows_within(self._store, name, CellSpan.of(slice_.interval, grids), upto=_NEWEST)
 
 
 def _is_over(branch: Branch, slice_: Slice, wish: Wish) -> bool:

@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from lakewright.model.slices import ANY_CELL, Slice, event_slice
-from lakewright.model.times import GRIDS, Grid, cell_interval, cell_of, cells_between, coarsened, finest
+from lakewright.model.times import GRIDS, WIDTH, Grid, cell_interval, cell_of, cells_between, coarsened, finest
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.states import SliceState, Status
-from lakewright.store import Head, LiveSlice, Store
+from lakewright.store import Head, LiveSlice, StaleSlice, Store
 
-__all__ = ["WIDTH", "Closing", "Horizon", "cap_overdue", "skipped_slices"]
-
-WIDTH: dict[Grid, int] = {"hour": 13, "day": 10, "week": 8, "month": 7}
-"""How many characters a cell of a grid has: by it the store tells how cells of different grids meet."""
+__all__ = ["Closing", "Horizon", "cap_overdue", "skipped_slices"]
 
 _MOST_OVERDUE = 50
 _TICK = timedelta(microseconds=1)
@@ -87,14 +84,17 @@ class Closing:
 
     def missing(self, dataset: Dataset, input_name: str) -> Iterator[str]:
         """The slices for which an input has rows, and that have no live receipt."""
-        width = WIDTH[dataset.grid]
-        found = self._store.receipts.missing(dataset.name, input_name, width)
-        yield from (cell for cell in found if len(cell) == width and _is_ours(dataset, cell))
-        if coarser := [cell_interval(cell) for cell in found if len(cell) < width]:
-            # The input is kept in coarser cells: every slice of ours inside one of them may be missing.
-            live = self._store.receipts.live_slices(dataset.name)
-            cells = (cell for span in coarser for cell in cells_between(span.start, span.end, dataset.grid))
-            yield from (cell for cell in cells if cell not in live and _is_ours(dataset, cell))
+        found = self._store.receipts.missing(dataset.name, input_name, WIDTH[dataset.grid])
+        yield from (cell for cell in found if _is_ours(dataset, cell))
+
+    def stale(self, name: str, grid: Grid, input_name: str) -> list[StaleSlice]:
+        """The live slices of a dataset in whose time an input has changed since they were made.
+
+        Old rows of a source may lie in coarser cells than its new ones: a change there may be one of each part.
+        """
+        grids = self._graph.cell_grids(input_name) or (grid,)
+        widest, *coarser = sorted({min(WIDTH[grid], WIDTH[one]) for one in grids}, reverse=True)
+        return self._store.receipts.stale(name, input_name, widest, coarser)
 
     def unmade(self, dataset: Dataset, run_time: datetime, heads: Mapping[str, Head]) -> dict[str, list[str]]:
         """Slice -> which slices of its inputs are still to come, as ``input lacks slice``.

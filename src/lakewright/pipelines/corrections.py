@@ -31,6 +31,7 @@ from lakewright.lake.lake import Lake
 from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID
 from lakewright.model.arrivals import Arrival
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.columns import (
     FILE_COLUMN,
     HASH_COLUMN,
@@ -42,9 +43,8 @@ from lakewright.model.columns import (
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.references import Pinned, Reference
-from lakewright.model.slices import ANY_CELL, ARRIVAL_COLUMN, EVENT_COLUMN, WHOLE, Slice
+from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, WHOLE, Slice
 from lakewright.model.sql import text_literal
-from lakewright.model.times import Grid, cell_of
 from lakewright.pipelines.dead_letter_life import all_letters, note_life, retire_replaced
 from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.harvest import receipt_of, unaccounted
@@ -131,11 +131,11 @@ def pinned_corrections(lake: Lake, store: Store, source: str) -> int | None:
 
 
 def correction_rows(
-    store: Store, source: Dataset, slice_: Slice, grid: Grid | None, version: int | None
+    store: Store, source: Dataset, slice_: Slice, within: CellSpan | None, version: int | None
 ) -> tuple[int, int] | None:
     """By how many rows corrections change what a slice reads of a source, and how many of its rows are corrected.
 
-    None where that is unknown.
+    Those of its cells count, if it has any. None where that is unknown.
     """
     if version is None:
         return 0, 0
@@ -146,11 +146,12 @@ def correction_rows(
     if slice_.kind == "arrival":
         key = arrival_key(slice_.number)
         return heads.get(key, 0), heads.get(in_key(key), 0)
-    if slice_.kind == "whole" or grid is None:
+    if within is None:
         cells = [key for key in heads if key[0] not in "+@"]
+    elif any(heads.get(key) for cell in within.across for key in (cell, in_key(cell))):
+        return None
     else:
-        first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
-        cells = [key for key in heads if key != ANY_CELL and first <= key < end]
+        cells = [key for key in heads if within.within(key)]
     return sum(heads[cell] for cell in cells), sum(heads.get(in_key(cell), 0) for cell in cells)
 
 

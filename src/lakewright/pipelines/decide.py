@@ -12,14 +12,16 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
 
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.policies import Capture, Fail, Repair, Revisit
 from lakewright.model.receipts import Receipt
 from lakewright.model.references import AsOf, Lookback, SameSlice
-from lakewright.model.slices import WHOLE, Slice
-from lakewright.model.times import cell_of, cells_between, parse_duration
+from lakewright.model.slices import ANY_CELL, WHOLE, Slice
+from lakewright.model.times import cells_between, grid_of, parse_duration
+from lakewright.pipelines.cell_rows import rows_within
 from lakewright.pipelines.chains import behind_earlier, chained, merges_older, of_kind
 from lakewright.pipelines.choosing import Chooser, Schemas
-from lakewright.pipelines.closing import WIDTH, Closing, cap_overdue
+from lakewright.pipelines.closing import Closing, cap_overdue
 from lakewright.pipelines.corrected import Corrected
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.fan_in import FanIns
@@ -163,18 +165,17 @@ class Decider:
     ) -> Iterable[tuple[str, str, int]]:
         if not live:
             return
-        input_grid = self._graph.cell_grid(input_name) or dataset.grid
-        width = min(WIDTH[dataset.grid], WIDTH[input_grid])
-        for slice_id, _made, then, now in self._store.receipts.stale(dataset.name, input_name, width):
+        for slice_id, _made, then, now in self._closing.stale(dataset.name, dataset.grid, input_name):
             yield slice_id, self._why(input_name, slice_id, then), now
         if not reach:
             return
         cells = self._store.receipts.cells(input_name)
+        grids = sorted({grid_of(cell) for cell in cells if cell is not None and cell != ANY_CELL})
         settled, restored_at = self._settled(dataset.name, input_name, heads), self._restored_at(dataset.name, heads)
         for slice_id, made in live.items():
             span, then = Slice.parse(slice_id).interval, made.inputs.get(input_name, -1)
             then = max(then, settled) if made.version < restored_at else then
-            for cell in cells_between(span.start - reach, span.start, input_grid):
+            for cell in (one for grid in grids for one in cells_between(span.start - reach, span.start, grid)):
                 head = cells.get(cell)
                 if head is not None and head.version > then:
                     yield slice_id, f"{input_name} changed in {cell}, within its look-back", head.version
@@ -182,10 +183,8 @@ class Decider:
 
     def _why(self, input_name: str, slice_id: str, then: int) -> str:
         span = Slice.parse(slice_id).interval
-        grid = self._graph.cell_grid(input_name) or "day"
-        first = cell_of(span.start, grid)
-        end = cell_of(span.end, grid)
-        net = self._store.receipts.rows_between(input_name, first, end, upto=_NEWEST, after=then)
+        cells = CellSpan.of(span, self._graph.cell_grids(input_name) or ("day",))
+        net = rows_within(self._store, input_name, cells, upto=_NEWEST, after=then)
         if net is None or net <= 0:
             return f"{input_name} was changed since version {then}"
         rows = "1 more row" if net == 1 else f"{net:,} more rows"

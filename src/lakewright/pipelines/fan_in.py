@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from lakewright.model.completeness import Completeness, measure_completeness
-from lakewright.model.slices import Slice, event_slice
-from lakewright.model.times import cell_interval, cells_between, coarsened
+from lakewright.model.slices import ANY_CELL, Slice, event_slice
+from lakewright.model.times import WIDTH, Grid, cell_interval, cells_between, coarsened
 from lakewright.patterns.data_flow.unaligned_fan_in import is_met, rule_in_words
-from lakewright.pipelines.closing import WIDTH, Closing, skipped_slices
+from lakewright.pipelines.closing import Closing, skipped_slices
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.fan_in_options import partial_of
 from lakewright.pipelines.graph import Graph
@@ -45,15 +45,21 @@ def completeness_of(
         wanted = cells_between(first, last if ended is None else min(last, ended), grid)
         expected += [f"{prefix}{cell}" for cell in wanted if cell not in skipped]
         version = None if upto is None else upto.get(name)
-        there |= {f"{prefix}{cell}" for cell in _parts_there(graph, store, name, version)}
+        there |= {f"{prefix}{cell}" for cell in _parts_there(graph, store, name, grid, version)}
     return measure_completeness(there, expected=expected) if expected else None
 
 
-def _parts_there(graph: Graph, store: Store, name: str, upto: int | None) -> Iterator[str]:
+def _parts_there(graph: Graph, store: Store, name: str, grid: Grid, upto: int | None) -> Iterator[str]:
     """The parts of an input that succeeded: its slices, or the cells of a source that have rows."""
     if graph[name].is_source or graph[name].is_stream:
-        cells = store.receipts.cells(name, upto=upto)
-        yield from (cell for cell, head in cells.items() if cell is not None and head.rows != 0)
+        for cell, head in store.receipts.cells(name, upto=upto).items():
+            if cell is None or cell == ANY_CELL or head.rows == 0:
+                continue
+            if len(cell) == WIDTH[grid]:
+                yield cell
+            else:  # of a time with other consumers: an hour is one of its day, and what came as a day came whole
+                span = cell_interval(coarsened(cell, grid))
+                yield from cells_between(span.start, span.end, grid)
         return
     for slice_id, made in store.receipts.live_slices(name).items():
         if upto is None or made.version <= upto:
@@ -169,8 +175,7 @@ class FanIns:
         told = self._store.receipts.completeness(private)
         kept = {slice_id: one for slice_id, one in told.items() if slice_id in states and not one.is_complete}
         for name in self._graph.driving(dataset):
-            width = min(WIDTH[dataset.grid], WIDTH[self._graph.cell_grid(name) or dataset.grid])
-            for slice_id, *_ in self._store.receipts.stale(private, name, width):
+            for slice_id, *_ in self._closing.stale(private, dataset.grid, name):
                 kept.pop(slice_id, None)
         return {
             slice_id: SliceState(

@@ -161,7 +161,7 @@ class Graph:
         return [i.dataset for i in dataset.inputs if isinstance(self.reference(dataset, i), SameSlice | Lookback)]
 
     def cell_grid(self, name: str) -> Grid | None:
-        """The grid of the event cells that a dataset's rows are kept by, or None where it has none."""
+        """The grid of the event cells that a dataset's new rows are kept by, or None where it has none."""
         dataset = self.datasets.get(name)
         if dataset is None or dataset.event_time is None:
             return None
@@ -170,6 +170,16 @@ class Graph:
             parts = [d.fan_in.parts for d in users if d.fan_in is not None and d.fan_in.parts is not None]
             return finest("day", *[d.grid for d in users if d.event_time is not None], *parts)
         return dataset.grid
+
+    def cell_grids(self, name: str) -> tuple[Grid, ...]:
+        """The grids of the cells in which a dataset's rows may lie, the finest first.
+
+        Those of a source are what was declared when they arrived: since then its consumers may have changed.
+        """
+        grid, dataset = self.cell_grid(name), self.datasets.get(name)
+        if grid is None or dataset is None:
+            return ()
+        return ("hour", "day") if dataset.is_source or dataset.is_stream else (grid,)
 
     def _slicing(self, dataset: Dataset) -> Slicing:
         if dataset.is_source or dataset.is_stream:

@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, InputError, TargetError
-from lakewright.lake.corrections import corrections_of
+from lakewright.lake.corrections import corrections_of, in_key
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.columns import ALIVE, DELETED_COLUMN, RECORD_COLUMNS, system_columns
 from lakewright.model.protocols import FilterTally, GuardContext, LatenessGuard, SideRows
 from lakewright.model.receipts import NO_TABLE
 from lakewright.model.references import AsOf, Lookback, Pinned, Previous, Reference, SameSlice
 from lakewright.model.slices import EVENT_COLUMN, WHOLE, Slice
-from lakewright.model.times import Interval, cell_of, parse_duration
+from lakewright.model.times import Interval, parse_duration
+from lakewright.pipelines.cell_rows import rows_within
 from lakewright.pipelines.corrections import corrected_input, correction_rows
 from lakewright.pipelines.definitions import Dataset, Input
 from lakewright.pipelines.earlier import earlier_rows
@@ -73,7 +75,7 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     frame = corrected_input(attempt, given, reference, frame)
     columns = frame.columns  # asked once: each question is a round trip to the JVM
     has_cells = EVENT_COLUMN in columns
-    cut = _cut(attempt, given, reference, has_cells=has_cells)
+    cut = _cut(attempt, given, reference, version, has_cells=has_cells)
     # Rows without a usable event time are dead letters: in bronze they stay, to readers they do not count.
     wanted = [f"{EVENT_COLUMN} IS NOT NULL"] * has_cells + ([] if cut is None else [cut])
     wanted += [ALIVE] * (DELETED_COLUMN in columns)
@@ -88,8 +90,8 @@ def open_input(attempt: Attempt, given: Input) -> InputFrame:
     corrections = attempt.inputs.get(corrections_of(given.dataset))
     if rows is None or corrections is None:
         return judged_input(attempt, given, reference, frame, columns, rows, late)
-    grid = shop.graph.cell_grid(given.dataset)
-    changed = correction_rows(shop.store, shop.graph[given.dataset], attempt.slice, grid, corrections)
+    cells = _own_cells(attempt, given)
+    changed = correction_rows(shop.store, shop.graph[given.dataset], attempt.slice, cells, corrections)
     if changed is None:
         return judged_input(attempt, given, reference, frame, columns, None, late)
     opened = judged_input(attempt, given, reference, frame, columns, rows + changed[0], late)
@@ -239,7 +241,7 @@ def _still_there(attempt: Attempt, given: Input, version: int) -> int:
     return version
 
 
-def _cut(attempt: Attempt, given: Input, reference: Reference, *, has_cells: bool) -> str | None:
+def _cut(attempt: Attempt, given: Input, reference: Reference, version: int, *, has_cells: bool) -> str | None:
     """The rows that a reference means, as SQL; None where it means all of them."""
     slice_ = attempt.slice
     if isinstance(reference, Previous):
@@ -256,22 +258,37 @@ def _cut(attempt: Attempt, given: Input, reference: Reference, *, has_cells: boo
     if slice_.kind == "arrival":
         return slice_.predicate()
     reach = parse_duration(reference.reach) if isinstance(reference, Lookback) else timedelta(0)
-    return _cut_by_event(attempt, given, slice_, reach, has_cells=has_cells)
+    return _cut_by_event(attempt, given, reach, version, has_cells=has_cells)
 
 
-def _cut_by_event(attempt: Attempt, given: Input, slice_: Slice, reach: timedelta, *, has_cells: bool) -> str:
-    grid = attempt.shop.graph.cell_grid(given.dataset)
-    other = attempt.shop.graph[given.dataset]
-    assert grid is not None
+def _cut_by_event(attempt: Attempt, given: Input, reach: timedelta, version: int, *, has_cells: bool) -> str:
+    graph, slice_ = attempt.shop.graph, attempt.slice
+    column = graph[given.dataset].event_time
     span = Interval(slice_.interval.start - reach, slice_.interval.end)
-    first, last = cell_of(span.start, grid), cell_of(span.end - timedelta(microseconds=1), grid)
-    cells = f"{EVENT_COLUMN} >= '{first}' AND {EVENT_COLUMN} <= '{last}'"
-    if has_cells and reach == timedelta(0) and grid in (slice_.grid, "hour"):
-        # The cells fit the slice exactly: no second look at each row's time.
-        return cells
     start, end = (f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S}'" for at in (span.start, span.end))
-    times = f"`{other.event_time}` >= {start} AND `{other.event_time}` < {end}"
-    return f"{cells} AND {times}" if has_cells else times
+    times = f"(`{column}` >= {start} AND `{column}` < {end})"
+    if not has_cells:
+        return times
+    cells = CellSpan.of(span, graph.cell_grids(given.dataset))
+    # Where the cells fit exactly there is no second look at each row's time.
+    return cells.overlapping() if _fit(attempt, given, cells, version) else cells.predicate(times)
+
+
+def _fit(attempt: Attempt, given: Input, cells: CellSpan, version: int) -> bool:
+    """Whether no cell that lies in a stretch only in part has rows, neither of an input nor of its corrections."""
+    if not cells.across:
+        return True
+    receipts, corrections = attempt.shop.store.receipts, corrections_of(given.dataset)
+    if receipts.rows_in(given.dataset, cells.across, version) != 0:
+        return False
+    pinned, keys = attempt.inputs.get(corrections), [in_key(cell) for cell in cells.across]
+    return pinned is None or receipts.rows_in(corrections, keys, pinned) == 0
+
+
+def _own_cells(attempt: Attempt, given: Input) -> CellSpan | None:
+    """The cells of an input that lie in a slice of event time."""
+    grids = attempt.shop.graph.cell_grids(given.dataset)
+    return CellSpan.of(attempt.slice.interval, grids) if attempt.slice.kind == "event" and grids else None
 
 
 def _valid_within(other: Dataset, span: Interval) -> str:
@@ -297,14 +314,11 @@ def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) 
         return sum(rows or 0 for rows in known) if whole else None, None
     if slice_.kind == "arrival":
         return shop.store.receipts.rows_added(given.dataset, slice_.id), None
-    grid = shop.graph.cell_grid(given.dataset)
-    assert grid is not None
-    if grid not in (slice_.grid, "hour"):
-        return None, None
-    first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
-    rows = shop.store.receipts.rows_between(given.dataset, first, end, upto=version)
+    cells = _own_cells(attempt, given)
+    assert cells is not None
+    rows = rows_within(shop.store, given.dataset, cells, upto=version)
     before = shop.store.receipts.first(attempt.dataset.name, slice_.id)
     then = ELSEWHERE if before is None else before.inputs.get(given.dataset, ELSEWHERE)
     if then == ELSEWHERE:
         return rows, 0
-    return rows, shop.store.receipts.rows_between(given.dataset, first, end, upto=version, after=then)
+    return rows, rows_within(shop.store, given.dataset, cells, upto=version, after=then)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from lakewright.errors import LeaseHeldError
 from lakewright.lake.corrections import corrections_of
 from lakewright.lake.side_tables import DEAD_LETTERS, rows_per_rule
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.identity import RESTORE_PART, Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE, Slice
-from lakewright.model.times import cell_of
+from lakewright.pipelines.cell_rows import rows_within
 from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of, unaccounted
@@ -231,15 +232,15 @@ def _rows_read(shop: Workshop, dataset: Dataset, slice_: Slice, identity: Identi
     driving = next((i for i in dataset.inputs if i.guards), dataset.inputs[0] if dataset.inputs else None)
     if driving is None or slice_.kind != "event" or driving.dataset not in identity.inputs:
         return None
-    grid = shop.graph.cell_grid(driving.dataset)
-    if grid not in (slice_.grid, "hour") or grid is None:
+    grids = shop.graph.cell_grids(driving.dataset)
+    if not grids:
         return None
-    first, end = cell_of(slice_.interval.start, grid), cell_of(slice_.interval.end, grid)
-    rows = shop.store.receipts.rows_between(driving.dataset, first, end, upto=identity.inputs[driving.dataset])
+    cells = CellSpan.of(slice_.interval, grids)
+    rows = rows_within(shop.store, driving.dataset, cells, upto=identity.inputs[driving.dataset])
     corrections = identity.inputs.get(corrections_of(driving.dataset))
     if corrections is None or rows is None:
         return rows
-    changed = correction_rows(shop.store, shop.graph[driving.dataset], slice_, grid, corrections)
+    changed = correction_rows(shop.store, shop.graph[driving.dataset], slice_, cells, corrections)
     return None if changed is None else rows + changed[0]
 
 

@@ -24,11 +24,12 @@ from lakewright.lake.corrections import (
     read_corrections,
     with_record_names,
 )
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
 from lakewright.model.references import Lookback, SameSlice
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, Slice
 from lakewright.model.sql import quoted, text_literal
-from lakewright.model.times import cell_of, parse_duration
+from lakewright.model.times import Interval, parse_duration
 from lakewright.pipelines.corrections import as_out_rows
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import with_event_cell
@@ -161,7 +162,7 @@ def find_records(
 def _near(shop: Workshop, source: str, job: str, slices: Sequence[str]) -> str:
     """Where in bronze the originals of letters lie, as SQL: by arrival, or by the event cells of the slices."""
     found = []
-    grid = shop.graph.cell_grid(source)
+    grids = shop.graph.cell_grids(source)
     read = [shop.graph.reference(shop.graph[job], one) for one in shop.graph[job].inputs if one.dataset == source]
     if not all(isinstance(one, SameSlice | Lookback) for one in read):
         return "true"  # a slice that reads all of it sets rows of any time aside
@@ -169,10 +170,9 @@ def _near(shop: Workshop, source: str, job: str, slices: Sequence[str]) -> str:
     for one in map(Slice.parse, slices):
         if one.kind == "arrival":
             found.append(one.predicate())
-        elif one.kind == "event" and grid is not None:
-            span = one.interval
-            first, last = cell_of(span.start - reach, grid), cell_of(span.end - timedelta(microseconds=1), grid)
-            found.append(f"({EVENT_COLUMN} >= '{first}' AND {EVENT_COLUMN} <= '{last}')")
+        elif one.kind == "event" and grids:
+            span = Interval(one.interval.start - reach, one.interval.end)
+            found.append(f"({CellSpan.of(span, grids).overlapping()})")
         else:
             return "true"
     return " OR ".join(found) or "true"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from lakewright.model.slices import Slice, event_slice
-from lakewright.model.times import cells_between, parse_duration
-from lakewright.pipelines.closing import WIDTH, Closing
+from lakewright.model.times import WIDTH, cells_between, parse_duration
+from lakewright.pipelines.closing import Closing
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.session_options import pending_of, visits_input
 from lakewright.pipelines.states import SliceState

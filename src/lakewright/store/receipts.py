@@ -256,6 +256,14 @@ class Receipts:
         with reading(self._engine) as c:
             return staleness.net_rows(c, *where) if after is not None or _is_whole(c, dataset) else None
 
+    def rows_in(self, dataset: str, cells: Sequence[str], upto: int, after: int | None = None) -> int | None:
+        """The same of cells that are named."""
+        where = [touched.c.dataset == dataset, touched.c.cell.in_(cells), touched.c.version <= upto]
+        if after is not None:
+            where.append(touched.c.version > after)
+        with reading(self._engine) as c:
+            return staleness.net_rows(c, *where) if after is not None or _is_whole(c, dataset) else None
+
     def rows_added(self, dataset: str, slice_id: str) -> int | None:
         """The rows with a usable time that the live receipt of a slice brought; None is unknown."""
         with reading(self._engine) as c:
@@ -272,15 +280,20 @@ class Receipts:
         with reading(self._engine) as c:
             return _is_whole(c, dataset)
 
-    def stale(self, dataset: str, input: str, grid_width: int) -> list[StaleSlice]:
-        """The live slices in whose time the input has changed since (or since a later rollback)."""
+    def stale(self, dataset: str, input: str, grid_width: int, coarser: Sequence[int] = ()) -> list[StaleSlice]:
+        """The live slices in whose time the input has changed since (or since a later rollback).
+
+        Cells meet slices by their first ``grid_width`` characters; where the input may have coarser ones as well,
+        ``coarser`` tells how many characters those have.
+        """
         with reading(self._engine) as c:
-            return staleness.stale(c, dataset, input, grid_width)
+            return staleness.stale(c, dataset, input, grid_width, coarser)
 
     def missing(self, dataset: str, input: str, grid_width: int) -> list[str]:
         """The input's cells with rows for which the dataset has no live receipt, in order.
 
-        A slice that was rolled back is not missing until its input changes again.
+        They are cells of the dataset's grid: of a coarser one of the input, each part may have the rows. A slice that
+        was rolled back is not missing until its input changes again.
         """
         with reading(self._engine) as c:
             return staleness.missing(c, dataset, input, grid_width)

@@ -7,10 +7,12 @@ are told by the calendar.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Subquery, and_, bindparam, case, func, or_, select
 
+from lakewright.model.times import GRID_OF_WIDTH, cell_interval, cells_between
 from lakewright.store.cells import cut_to
 from lakewright.store.receipt_rows import NO_CELL
 from lakewright.store.settling import slices_at
@@ -131,36 +133,52 @@ def rows_added(conn: Connection, dataset: str, slice_id: str) -> int | None:
     return int(rows or 0) if live is not None and cells == known else None
 
 
-def stale(conn: Connection, dataset: str, input: str, grid_width: int) -> list[StaleSlice]:
+def stale(conn: Connection, dataset: str, input: str, grid_width: int, coarser: Sequence[int] = ()) -> list[StaleSlice]:
     """The live slices whose input has a newer commit in the same cell; only those come back."""
-    heads = _heads(input, grid_width)
     then = _settled_version(_last_restore(conn, dataset, input))
-    query = (
-        select(receipts.c.slice_id, receipts.c.version, then, heads.c.version)
-        .join(receipt_inputs, receipt_inputs.c.receipt_id == receipts.c.receipt_id)
-        .join(heads, heads.c.cell == cut_to(receipts.c.slice_id, grid_width))
-        .where(_live(dataset), receipt_inputs.c.input == input, heads.c.version > then)
-        .order_by(receipts.c.slice_id)
-    )
-    return [StaleSlice(*row) for row in conn.execute(query)]
+    found: dict[str, StaleSlice] = {}
+    for width in (grid_width, *coarser):
+        # Of coarser cells those alone that were written as such: cut to them, the finer ones would count for too much.
+        heads = _heads(input, width, uncut=width != grid_width)
+        query = (
+            select(receipts.c.slice_id, receipts.c.version, then, heads.c.version)
+            .join(receipt_inputs, receipt_inputs.c.receipt_id == receipts.c.receipt_id)
+            .join(heads, heads.c.cell == cut_to(receipts.c.slice_id, width))
+            .where(_live(dataset), receipt_inputs.c.input == input, heads.c.version > then)
+        )
+        for row in conn.execute(query):
+            one = StaleSlice(*row)
+            if one.slice_id not in found or found[one.slice_id].input_now < one.input_now:
+                found[one.slice_id] = one
+    return [found[slice_id] for slice_id in sorted(found)]
 
 
 def missing(conn: Connection, dataset: str, input: str, grid_width: int) -> list[str]:
-    """The input's cells with rows, or an unknown number of them, that no live receipt covers."""
+    """The cells with rows of the input, or an unknown number of them, that no live receipt covers."""
     heads = _heads(input, grid_width)
-    own_cells = select(cut_to(receipts.c.slice_id, grid_width))
+    own_cells = select(cut_to(receipts.c.slice_id, grid_width)).where(_live(dataset))
     query = (
         select(heads.c.cell, heads.c.version)
         .where(or_(heads.c.rows.is_(None), heads.c.rows > 0))
-        .where(heads.c.cell.not_in(own_cells.where(_live(dataset))))
-        .order_by(heads.c.cell)
+        .where(heads.c.cell.not_in(own_cells))
     )
-    restored, found = _last_restore(conn, dataset, input), conn.execute(query).all()
-    if restored is None:
-        return [cell for cell, _ in found]
-    # What was rolled back on purpose does not come back by itself, only with something new.
-    gone = {*_withdrawn(conn, dataset, restored.version, grid_width).values()}
-    return [cell for cell, version in found if version > restored.input_version or cell not in gone]
+    found: list[tuple[str, int]] = [(cell, version) for cell, version in conn.execute(query)]
+    if any(len(cell) < grid_width for cell, _ in found):
+        live = set(conn.scalars(own_cells))
+        found = [(part, version) for cell, version in found for part in _parts(cell, grid_width) if part not in live]
+    if (restored := _last_restore(conn, dataset, input)) is not None:
+        # What was rolled back on purpose does not come back by itself, only with something new.
+        gone = {*_withdrawn(conn, dataset, restored.version, grid_width).values()}
+        found = [(cell, version) for cell, version in found if version > restored.input_version or cell not in gone]
+    return sorted({cell for cell, _ in found})
+
+
+def _parts(cell: str, grid_width: int) -> Iterable[str]:
+    """A coarser cell as all cells of the wanted grid within it: any of them may have its rows."""
+    if len(cell) >= grid_width:
+        return (cell,)
+    span = cell_interval(cell)
+    return cells_between(span.start, span.end, GRID_OF_WIDTH[grid_width])
 
 
 def withdrawn(conn: Connection, dataset: str, restored_at: int) -> set[str]:
@@ -178,12 +196,16 @@ def _withdrawn(conn: Connection, dataset: str, restored_at: int, grid_width: int
     return {slice_id: cut for slice_id, cut in found.items() if slice_id not in left}
 
 
-def _heads(input: str, grid_width: int) -> Subquery:
-    """Per cell of the wider grid: the last version that made readers stale, the rows (NULL is unknown)."""
+def _heads(input: str, grid_width: int, *, uncut: bool = False) -> Subquery:
+    """Per cell of the wider grid: the last version that made readers stale, the rows (NULL is unknown).
+
+    With ``uncut`` only the cells that are as wide by themselves.
+    """
     cell = cut_to(touched.c.cell, grid_width)
+    which = [func.length(touched.c.cell) == grid_width] if uncut else []
     return (
         select(cell.label("cell"), _HEAD.label("version"), case((_KNOWN, _NET)).label("rows"))
-        .where(touched.c.dataset == input, touched.c.cell != NO_CELL)
+        .where(touched.c.dataset == input, touched.c.cell != NO_CELL, *which)
         .group_by(cell)
         .having(_HEAD.is_not(None))
         .subquery()

@@ -1,0 +1,105 @@
+"""Cells of a source that were cut in another way: its consumers have come and gone since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakewright.connectors.files import JsonFiles
+from lakewright.model.receipts import Receipt
+from lakewright.model.references import Lookback
+from lakewright.patterns.data_flow.unaligned_fan_in import AtLeast, UnalignedFanIn
+from lakewright.pipelines.declare import Pipeline
+from lakewright.store import Store, open_store
+from tests.pipelines.lab import LOOKED_AT, lab
+from tests.pipelines.shop import land, ok, order, orders_project, rows_of
+
+HOURLY = """
+    @shop.dataset(event_time="at", grid="hour", rows="preserve")
+    def hourly(orders):
+        '''Orders by the hour.'''
+        return orders
+"""
+DAY, HOUR_22, HOUR_23 = "2026-01-05", "2026-01-05T22", "2026-01-05T23"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+def raw() -> Pipeline:
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("raw", JsonFiles("landing"), schema="at timestamp", event_time="at")
+    return shop
+
+
+def shop_with(project, more=""):
+    """A shop that opened two hours before midnight, so that an hourly consumer has two hours to make."""
+    (text,) = orders_project().values()
+    return project({"pipelines/shop.py": text.replace('start="2026-01-01"', f'start="{HOUR_22}:00"') + more})
+
+
+def test_slices_hold_all_their_rows_while_an_hourly_consumer_comes_and_goes(project):
+    shop = shop_with(project)
+    land(shop.folder, "a.json", [order("a", f"{HOUR_22}:10:00Z"), order("b", f"{HOUR_23}:10:00Z")])
+    ok(shop.run(["+clean"], at="2026-01-07"))
+
+    # It comes: what is there stays in the cell of its day, and its hours are found by looking at each row's time.
+    shop = shop_with(project, HOURLY)
+    ok(shop.run(["+clean", "hourly"], at="2026-01-07"))
+    assert [row["order_id"] for row in rows_of(shop, "hourly")] == ["a", "b"]
+    assert shop.store.receipts.live("hourly", HOUR_22).counters.read is None, "nobody has counted an hour of a day"
+    land(shop.folder, "b.json", [order("c", f"{HOUR_22}:30:00Z")])
+    ok(shop.run(["+clean", "hourly"], at="2026-01-07"))
+    for name in ("clean", "hourly"):
+        assert [row["order_id"] for row in rows_of(shop, name)] == ["a", "b", "c"]
+    counted = shop.store.receipts.live("clean", DAY).counters
+    assert (counted.read, counted.late) == (3, 1)
+
+    # It goes: the cell of the day beside one of its hours.
+    shop = shop_with(project)
+    land(shop.folder, "c.json", [order("d", f"{HOUR_23}:30:00Z")])
+    ok(shop.run(["+clean"], at="2026-01-07"))
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b", "c", "d"]
+
+    # It comes back: what arrived meanwhile makes its hours late.
+    shop = shop_with(project, HOURLY)
+    ok(shop.run(["+clean", "hourly"], at="2026-01-07"))
+    assert [row["order_id"] for row in rows_of(shop, "hourly")] == ["a", "b", "c", "d"]
+
+
+def test_a_change_in_the_cell_of_a_day_reaches_each_hour_of_it_and_the_look_back_of_others(store: Store) -> None:
+    shop = raw()
+    shop.sql("hourly", "SELECT * FROM raw", event_time="at", grid="hour")
+    shop.sql("back", "SELECT * FROM raw", event_time="at", grid="hour", inputs={"raw": Lookback("3 hours")})
+    bench = lab(store, shop)
+    bench.arrive("raw", "2026-01-01", f"{DAY}T07")
+    for name in ("hourly", "back"):
+        for hour in ("2026-01-01T07", "2026-01-02T02", "2026-01-02T03", f"{DAY}T07"):
+            bench.commit(name, hour, {hour: 1}, raw=0)
+    late = "2026-01-07"
+    assert set(bench.statuses("hourly", late).values()) == {"missing"}, "the other hours of the day"
+    bench.arrive("raw", "2026-01-01")
+    stale = {one: state for one, state in bench.states("hourly", late).items() if state.status == "late"}
+    assert stale.keys() == {"2026-01-01T07"}
+    assert stale["2026-01-01T07"].reason == "raw was changed since version 0", "nobody counts the hours of a day"
+    stale = {one for one, status in bench.statuses("back", late).items() if status == "late"}
+    assert stale == {"2026-01-01T07", "2026-01-02T02"}
+
+    # Hours that were rolled back on purpose do not come back because their day cannot tell them.
+    store.receipts.add([Receipt("hourly", "*", "restore", 4, 3, 5, LOOKED_AT, inputs={"raw": 1})])
+    store.receipts.rolled_back("hourly", above_version=0, restored_to=4)
+    assert not {"2026-01-02T02", f"{DAY}T07", "2026-01-01T07"} & bench.statuses("hourly", late).keys()
+
+
+def test_a_part_is_there_whatever_the_cells_were_when_it_came(store: Store) -> None:
+    shop = raw()
+    parts = UnalignedFanIn(AtLeast(parts=20), parts="hour")
+    shop.sql("parted", "SELECT * FROM raw", event_time="at", fan_in=parts)
+    bench = lab(store, shop)
+    bench.arrive("raw", "2026-01-01", "2026-01-02T07")
+    assert bench.statuses("parted", "2026-01-07") == {"2026-01-01": "missing", "2026-01-02": "unmet"}
