@@ -1,4 +1,4 @@
-"""Cells of a source that were cut in another way: its consumers have come and gone since."""
+"""Cells that were cut in another way: consumers of a source have come and gone, a grid was declared anew."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from lakewright.connectors.files import JsonFiles
 from lakewright.model.receipts import Receipt
 from lakewright.model.references import Lookback
+from lakewright.model.times import Grid, Interval, parse_time
 from lakewright.patterns.data_flow.unaligned_fan_in import AtLeast, UnalignedFanIn
 from lakewright.pipelines.declare import Pipeline
 from lakewright.store import Store, open_store
@@ -71,6 +72,13 @@ def test_slices_hold_all_their_rows_while_an_hourly_consumer_comes_and_goes(proj
     ok(shop.run(["+clean", "hourly"], at="2026-01-07"))
     assert [row["order_id"] for row in rows_of(shop, "hourly")] == ["a", "b", "c", "d"]
 
+    # Its own slices are not cut anew under its name.
+    shop = shop_with(project, HOURLY.replace('grid="hour"', 'grid="day"'))
+    refused = shop.run(["hourly"], at="2026-01-07", again=True)
+    assert "hourly: it was cut by hours until now, and declares days" in str(refused.errors[0])
+    assert 'Let hourly have grid="hour" again' in refused.errors[0].hint
+    assert [row["order_id"] for row in rows_of(shop, "hourly")] == ["a", "b", "c", "d"]
+
 
 def test_a_change_in_the_cell_of_a_day_reaches_each_hour_of_it_and_the_look_back_of_others(store: Store) -> None:
     shop = raw()
@@ -103,3 +111,25 @@ def test_a_part_is_there_whatever_the_cells_were_when_it_came(store: Store) -> N
     bench = lab(store, shop)
     bench.arrive("raw", "2026-01-01", "2026-01-02T07")
     assert bench.statuses("parted", "2026-01-07") == {"2026-01-01": "missing", "2026-01-02": "unmet"}
+
+
+@pytest.mark.parametrize(("made", "declared"), [("2026-01-14", "month"), ("2026-01", "day"), ("2026-01-14", "hour")])
+def test_a_grid_that_was_declared_anew_is_refused_with_all_that_reads_it(
+    store: Store, made: str, declared: Grid
+) -> None:
+    shop = raw()
+    shop.sql("figures", "SELECT * FROM raw", event_time="at", grid=declared)
+    shop.sql("below", "SELECT * FROM figures", event_time="at", grid=declared)
+    shop.sql("beside", "SELECT * FROM raw", event_time="at")
+    bench = lab(store, shop)
+    bench.arrive("raw", "2026-01-14", "2026-01-20", "2026-02-03")
+    assert made not in bench.states("figures", "2026-03-02"), "what was never made is cut as it is declared"
+    bench.commit("figures", made, {made: 3}, raw=0)
+    everything = {"backfill": Interval(parse_time("2026-01-01"), parse_time("2026-03-01"))}
+    for asked in ({}, everything):
+        ((slice_id, own),) = bench.states("figures", "2026-03-02", **asked).items()
+        assert (slice_id, own.status, own.make) == (made, "refused", True)
+        assert f"and declares {declared}s" in own.reason
+        (below,) = bench.states("below", "2026-03-02", **asked).values()
+        assert below.reason.startswith("its input figures was cut by ")
+    assert "refused" not in bench.statuses("beside", "2026-03-02").values()

@@ -31,6 +31,7 @@ def cascade(
         for given in plan.dataset.inputs:
             above = found.get(graph.owners.get(given.dataset, given.dataset))
             stops = above is not None and _stops(above) and plan.dataset.fan_in is None
+            stops |= any(state.status == "refused" and state.cure is not None for state in plan.states)
             if above is None or stops or not isinstance(graph.reference(plan.dataset, given), SameSlice):
                 continue
             for upper in (state for state in above.to_make if state.status not in ("refused", "overdue", "unmet")):

@@ -26,6 +26,7 @@ from lakewright.pipelines.corrected import Corrected
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.fan_in import FanIns
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.other_grid import OtherGrids
 from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
 from lakewright.pipelines.session_chain import behind_pending
 from lakewright.pipelines.session_slices import running_out
@@ -47,6 +48,7 @@ class Decider:
         self._store = store
         self._codes = codes
         self._closing = Closing(graph, store)
+        self._other_grids = OtherGrids(graph, store)
         self._fan_ins = FanIns(graph, store, self._closing)
         self._chooser = Chooser(graph, store, schemas)
         self._corrected = Corrected(graph, store, self._closing)
@@ -67,6 +69,8 @@ class Decider:
         live = self._store.receipts.live_slices(name) if name in heads else {}
         if dataset.is_stream:  # it goes on where its checkpoint says; what is there to read, its source tells
             return DatasetPlan(dataset, slicing, (), len(live))
+        if (refused := self._other_grids.refused(dataset, live)) is not None:
+            return DatasetPlan(dataset, slicing, (refused,), len(live))
         arrived = {} if slicing.follows is None else self._store.receipts.live_slices(slicing.follows)
         back = self._taken_back(dataset, slicing, live, arrived, heads)
         live = live if back is None else back.before(live)

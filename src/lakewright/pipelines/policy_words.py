@@ -22,6 +22,10 @@ def _late(dataset: Dataset, state: SliceState) -> str:
     return f"late={_written(dataset.late)}"
 
 
+def _refused(dataset: Dataset, state: SliceState) -> str:
+    return _late(dataset, state) if state.cure is None else "grid"
+
+
 def _closing(dataset: Dataset, state: SliceState) -> str:
     if state.status == "overdue":
         return "expect_within"
@@ -43,7 +47,7 @@ _POLICIES = {
     "late": _late,
     "held": _late,
     "revisit": _late,
-    "refused": _late,
+    "refused": _refused,
     "waiting": _closing,
     "overdue": _closing,
     "unmet": _rules,

@@ -362,6 +362,10 @@ class Runner:
     def _attempt(self, dataset: Dataset, state: SliceState, attempt: int) -> Made:
         if self._stop.is_set():
             raise InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted before it began.")
+        if state.status == "refused" and state.cure is not None:
+            raise InputError(
+                f"{dataset.place}: {dataset.name}: {state.reason}. Nothing was made of it.", hint=state.cure
+            )
         if state.status == "refused":
             span = state.slice.interval
             raise LimitExceeded(

@@ -107,4 +107,4 @@ class DatasetPlan:
     def fresh(self) -> int:
         unmade = ("due", "missing", "waiting", "rolled back", "overdue", "unmet", "partial", "skipped")
         known = {s.slice.id for s in self.states if s.status not in unmade and not s.takes_back}
-        return self.live - len(known)
+        return max(self.live - len(known), 0)  # one that is refused for the grid of an input may not be its own
