@@ -101,6 +101,20 @@ def counted(judged: int, sample: float = 1.0, **removed: int) -> Any:
     return SimpleNamespace(totals=SimpleNamespace(first=lambda: row), sample=sample, stop_above={})
 
 
+def test_windows_are_whole_however_many_receipts_lie_in_them(store, monkeypatch):
+    monkeypatch.setattr("lakewright.store.receipts._PAGE", 3)
+    counters = Counters(filtered=Filtered(2, {"has_n": 1}))
+    for place in range(6):  # one on the first day, five on the second; and between them what makes no figures
+        at = datetime(2026, 1, 1 if place == 0 else 2, place, tzinfo=UTC)
+        told = Receipt("busy", f"arrival-{place}", "data", 2 * place, None, place, at, counters=counters)
+        store.receipts.add([told, replace(told, kind="maintenance", version=2 * place + 1)])
+    days = filter_history(store, "busy", window=timedelta(days=1))
+    assert [(one.start.day, one.filtered.judged) for one in days] == [(2, 10), (1, 2)]
+    (newest,) = filter_history(store, "busy", window=timedelta(days=1), limit=1)
+    assert newest == days[0]
+    assert [one.slice_id for one in filter_history(store, "busy", limit=4)] == [f"arrival-{n}" for n in (5, 4, 3, 2)]
+
+
 def test_the_figures_of_several_filters_add_up_and_those_of_another_input_stay_apart(store):
     guarded: Any = SimpleNamespace(guards=("some",), dataset="app")
     other: Any = SimpleNamespace(guards=("some",), dataset="web")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from lakewright.errors import LimitExceeded, StepFailed
@@ -169,22 +170,28 @@ class FilterWindow:
 def filter_history(
     store: Store, dataset: str, *, window: timedelta | None = None, limit: int = 50
 ) -> list[FilterWindow]:
-    """The live receipts with figures, newest first; gathered by the time of their commits where a window is given."""
-    live = [
+    """The live receipts with figures, newest first; gathered by the time of their commits where a window is given.
+
+    As many as are asked for, each window whole: a stream may have more receipts in one than are read at a time.
+    """
+    live = (
         one
-        for one in store.receipts.history(dataset, limit=limit if window is None else 100_000)
-        if one.state == "live" and (one.counters.filtered is not None or one.counters.filtered_by_input)
-    ]
+        for one in store.receipts.counting(dataset)
+        if one.counters.filtered is not None or one.counters.filtered_by_input
+    )
     if window is None:
-        return [FilterWindow(one.slice_id, None, None, one.code, one.run_id, *_of(one.counters)) for one in live]
+        newest = islice(live, limit)
+        return [FilterWindow(one.slice_id, None, None, one.code, one.run_id, *_of(one.counters)) for one in newest]
     gathered: dict[datetime, FilterWindow] = {}
     for one in live:
         start = _start_of(one.committed_at, window)
+        if start not in gathered and len(gathered) == limit:
+            break
         known = gathered.get(start, FilterWindow(None, start, start + window, one.code, one.run_id))
         more, by_input = _of(one.counters)
         others = {name: known.by_input.get(name, Filtered(0)).plus(found) for name, found in by_input.items()}
         gathered[start] = replace(known, filtered=known.filtered.plus(more), by_input={**known.by_input, **others})
-    return sorted(gathered.values(), key=lambda found: found.start or _EPOCH, reverse=True)[:limit]
+    return sorted(gathered.values(), key=lambda found: found.start or _EPOCH, reverse=True)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

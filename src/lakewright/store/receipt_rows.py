@@ -13,7 +13,7 @@ from lakewright.model.completeness import Completeness
 from lakewright.model.receipts import STALING_KINDS, Change, Counters, Filtered, Receipt
 from lakewright.store.tables import receipt_inputs, receipts, touched
 
-__all__ = ["NO_CELL", "insert_receipts", "known_counters", "load_receipts"]
+__all__ = ["NO_CELL", "insert_receipts", "known_counters", "load_plain_receipts", "load_receipts"]
 
 NO_CELL = ""
 """How the cell of rows without a usable time is stored: a key cannot be NULL."""
@@ -82,6 +82,11 @@ def load_receipts(conn: Connection, query: Select[Any]) -> list[Receipt]:
         versions.setdefault(row.dataset, set()).add(row.version)
     told = {dataset: _told(conn, dataset, theirs) for dataset, theirs in versions.items()}
     return [_receipt(row._mapping, *told[row.dataset][row.version]) for row in rows]
+
+
+def load_plain_receipts(conn: Connection, query: Select[Any]) -> list[Receipt]:
+    """The same without their inputs and cells, where many are asked for their counters."""
+    return [_receipt(row._mapping, {}, {}) for row in conn.execute(query)]
 
 
 def _told(

@@ -7,7 +7,7 @@ Guarantee:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from lakewright.model.receipts import STALING_KINDS, Counters, Receipt, ReceiptK
 from lakewright.store import holds, staleness
 from lakewright.store.dialect import reading, writing
 from lakewright.store.holds import HeldSlice
-from lakewright.store.receipt_rows import insert_receipts, known_counters, load_receipts
+from lakewright.store.receipt_rows import insert_receipts, known_counters, load_plain_receipts, load_receipts
 from lakewright.store.settling import settle
 from lakewright.store.staleness import CellHead, LiveSlice, StaleSlice
 from lakewright.store.tables import held, receipt_inputs, receipts, rollbacks, touched
@@ -29,6 +29,8 @@ __all__ = ["ELSEWHERE", "Indexed", "Receipts"]
 ELSEWHERE = -1
 """The version of an input that was read from another log than its receipts tell of: older than all of them."""
 
+_PAGE = 10_000
+"""So many receipts are read at a time, where it is not known before how many are wanted."""
 _SUPERSEDE = (
     update(receipts)
     .where(
@@ -191,6 +193,21 @@ class Receipts:
         """The newest receipts of all kinds and states, newest first."""
         query = select(receipts).where(receipts.c.dataset == dataset)
         return self._many(query.order_by(receipts.c.version.desc()).limit(limit))
+
+    def counting(self, dataset: str) -> Iterator[Receipt]:
+        """The data receipts that count, newest first and without their inputs and cells; read as far as it is asked."""
+        query = select(receipts).where(
+            receipts.c.dataset == dataset, receipts.c.kind == "data", receipts.c.state == "live"
+        )
+        newest_first, below = query.order_by(receipts.c.version.desc()).limit(_PAGE), None
+        while True:
+            page = newest_first if below is None else newest_first.where(receipts.c.version < below)
+            with reading(self._engine) as c:
+                found = load_plain_receipts(c, page)
+            yield from found
+            if len(found) < _PAGE:
+                return
+            below = found[-1].version
 
     def since(self, dataset: str, after: int, upto: int, kinds: Sequence[ReceiptKind] = STALING_KINDS) -> list[Receipt]:
         """The receipts with ``after < version <= upto``, oldest first."""
