@@ -91,7 +91,7 @@ def _check_lake(project: Project, truth: Truth) -> int:
     rows += compare("events", read("events", "id", day, "page"), events)
     rows += compare("event_days", read("event_days", "id", day, "page"), events)
     rows += compare("paged", read("paged", "id", day, "page"), truth.paged())
-    letters = lake.read("_lakewright/dead_letters", system_columns=True).collect()
+    letters = project.sql("SELECT * FROM dead_letters").collect()
     return rows + compare("dead letters", (truth.record_of(one.asDict()) for one in letters), truth.letters())
 
 

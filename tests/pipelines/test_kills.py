@@ -58,8 +58,8 @@ TOML = 'name = "shop"\n[targets.dev]\nfast_start = true\nmaster = "local[1]"\npa
 
 def content(project) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {name: rows_of(project, name) for name in TABLES}
-    letters = project.lake.read("_lakewright/dead_letters", system_columns=True)
-    found["dead_letters"] = sorted(letters.select("dataset", "slice", "rule", "record", "raw").collect(), key=str)
+    letters = project.sql("SELECT dataset, slice, rule, record, raw FROM dead_letters").collect()
+    found["dead_letters"] = sorted(letters, key=str)
     return found
 
 

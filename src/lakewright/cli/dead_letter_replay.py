@@ -56,7 +56,9 @@ def replay(
     """
     edits = _edits(columns or [], edit)
     ids = [*(records or []), *(one.record for one in edits.records)]
-    states: tuple[State, ...] = ("open", "corrected") if ids and edits else ("open",)
+    states: tuple[State, ...] = ("open", "evidence") if ids else ("open",)
+    if ids and edits:
+        states = (*states, "corrected")
     selection = chosen(dataset, ids, reasons, slices, start, end, states)
     with open_project(screen) as project:
         from lakewright.pipelines.letter_policies import refuse_never_replayed

@@ -74,7 +74,9 @@ def list_letters(
     end: End = None,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="open (default), corrected, retired, or all. May be repeated."),
+        typer.Option(
+            "--state", metavar="STATE", help="open (default), corrected, retired, evidence, or all. May be repeated."
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Count open ones from this time on as new.")
@@ -122,6 +124,7 @@ def _show_list(
         new = f", {one.new:,} of them new" if one.new else ""
         screen.say(
             f"{one.dataset}, {one.rule}: {one.open:,} open{new}, {one.corrected:,} corrected, {one.retired:,} retired"
+            f"{f', {one.evidence:,} as evidence' if one.evidence else ''}"
             f"{', never replayed' if one.replay == 'never' else ''}"
         )
 

@@ -1,6 +1,7 @@
 """The lake's own tables for rows that are set aside: dead letters with their life, and late rows.
 
-Rows are replaced with the slice that set them aside, so a repeat never doubles them. The partition columns
+Rows are replaced with the slice that set them aside, so a repeat never doubles them; those of the attempt that is
+published stay until another one is. The partition columns
 carry what a count is asked for (dataset, slice, input, rule): the commit's own statistics are then the account, and
 no counting job runs. The life of a dead letter (``dead_letter_life``) is a list of what people did about it, by the
 identity of its record, and outlives the row.
@@ -9,6 +10,7 @@ identity of its record, and outlives the row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "BESIDE",
     "DEAD_LETTERS",
     "DEAD_LETTER_LIFE",
     "LATE_ROWS",
@@ -57,6 +60,8 @@ RECORD_ID = (
 """SQL on dead letters for the short name of a record; records that are the same to the byte share it."""
 REPEATS = f"{SYSTEM_FOLDER}/repeats"
 """Rows that a Windowed Deduplicator dropped, where it was asked to keep them."""
+BESIDE = "beside"
+"""Of a commit of side rows: the number of the attempt whose rows it left where they are."""
 SIDE_TABLES = {"dead_letters": DEAD_LETTERS, "late_rows": LATE_ROWS, "repeats": REPEATS}
 SIDE_PARTITIONS = ("dataset", "slice", "input", "rule")
 _LATE = {"event_time": "timestamp", "watermark": "timestamp", "late_by_seconds": "double"}
@@ -120,16 +125,27 @@ def late_rows(
 
 
 def write_side_rows(
-    lake: Lake, table: str, rows: DataFrame, identity: Identity, *, of_input: str | None = None
+    lake: Lake,
+    table: str,
+    rows: DataFrame,
+    identity: Identity,
+    *,
+    of_input: str | None = None,
+    beside: int | None = None,
 ) -> Commit | None:
     """Runs a job that replaces the side rows of this dataset and slice (``of_input``: only those of one input).
 
-    What the same attempt had committed before stays, and is returned; None where a newer attempt was first.
+    Those of the attempt ``beside``, by its number, stay: they count until this one has published. What the same attempt
+    had committed before stays, and is returned; None where a newer attempt was first.
     """
+    if beside is not None:
+        identity = replace(identity, details={**identity.details, BESIDE: beside})
     target = lake.open(table, identity)
     where = f"dataset = '{identity.dataset}' AND slice = '{identity.slice_id}'"
     if of_input is not None:
         where += f" AND input = '{of_input}'"
+    if beside is not None:
+        where += f" AND number <> {beside}"
     # A table that an older release made lacks what has been told of a record since; it gains it here.
     fitted = fit_to_table(rows, target, dataset=table)
     commit = target.replace(fitted, where=where, partition_by=SIDE_PARTITIONS, within=True)
@@ -144,17 +160,22 @@ def find_side_rows(lake: Lake, table: str, identity: Identity) -> Commit | None:
     return None
 
 
-def rows_per_rule(lake: Lake, table: str, version: int) -> dict[str, dict[str, int]]:
-    """Rows of each input that one commit set aside, by the first rule that a row broke: from the log's statistics."""
+def rows_per_rule(lake: Lake, table: str, version: int, *, number: int | None = None) -> dict[str, dict[str, int]]:
+    """Rows of each input that one commit set aside, by the first rule that a row broke: from the log's statistics.
+
+    With ``number`` only files of this attempt count: what stays beside it may have been copied out of a joined file.
+    """
     import json
 
     counts: dict[str, dict[str, int]] = {}
     for line in lake.delta_log(table)._lines(version):
         if line.startswith('{"add"'):
             add = json.loads(line)["add"]
-            values = add["partitionValues"]
+            values, stats = add["partitionValues"], json.loads(add["stats"])
+            if number is not None and stats.get("minValues", {}).get("number", number) != number:
+                continue
             rules = counts.setdefault(values["input"], {})
-            rules[values["rule"]] = rules.get(values["rule"], 0) + int(json.loads(add["stats"])["numRecords"])
+            rules[values["rule"]] = rules.get(values["rule"], 0) + int(stats["numRecords"])
     return counts
 
 

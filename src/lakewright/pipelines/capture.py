@@ -66,16 +66,17 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
 
 
 def still_late(lake: Lake, store: Store, graph: Graph) -> DataFrame:
-    """The late rows that nobody has taken in: those of a slice of event time that was made again since are in it.
+    """The late rows that nobody has taken in: those of a slice that was made again since are in it.
 
-    The receipts tell it, by the numbers of the attempts, so that they come back where the slice is rolled back.
+    Not of streams, whose micro-batches are not made again. The receipts tell it, by the numbers of the attempts, so
+    that they come back where the slice is rolled back.
     """
     from pyspark.sql import functions as F
 
     made = [
         (name, slice_id, number)
         for name, slicing in graph.slicing.items()
-        if slicing.kind == "event"
+        if slicing.kind == "event" or not (graph[name].is_stream or graph[name].is_source)
         for slice_id, number in store.receipts.live_numbers(name).items()
     ]
     rows = lake.read(LATE_ROWS, system_columns=True)

@@ -3,6 +3,7 @@
 A dead letter lies in ``dead_letters`` as long as its slice sets it aside; what people did about it lies in
 ``dead_letter_life``, a row per replay or retirement. The state follows from both, so that no kill can leave them in
 disagreement: a letter that is there is open unless somebody retired it; one that was replayed and is gone is corrected.
+What an attempt set aside that published nothing, beside a slice that is published, is evidence and counts for nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal
-from lakewright.store import Store
+from lakewright.pipelines.counting import COUNTS, side_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,13 +28,12 @@ __all__ = [
     "State",
     "all_letters",
     "letters_before",
-    "letters_that_count",
     "note_life",
     "retire_replaced",
 ]
 
 Action = Literal["replayed", "retired"]
-State = Literal["open", "corrected", "retired"]
+State = Literal["open", "corrected", "retired", "evidence"]
 
 _TOLD = {
     "slice": "string",
@@ -74,17 +73,21 @@ def all_letters(shop: Workshop) -> DataFrame | None:
         assert life is not None
         return life.selectExpr(*_KEYS, "known.*", *_closed())
     if life is None:
-        nothing = ["'open' AS state", "0 AS attempts", "CAST(NULL AS STRING) AS note"]
+        nothing = [
+            f"CASE WHEN {COUNTS} THEN 'open' ELSE 'evidence' END AS state",
+            "0 AS attempts",
+            "CAST(NULL AS STRING) AS note",
+        ]
         nothing += ["CAST(NULL AS TIMESTAMP) AS closed_at", f"CAST(array() AS {_HISTORY}) AS history"]
         return letters.selectExpr(*_KEYS, *_quoted(_TOLD), *nothing)
     lived = life.select(*_KEYS, "last", "attempts", "history")
     still = letters.join(lived, list(_KEYS), "left").selectExpr(
         *_KEYS,
         *_quoted(_TOLD),
-        "CASE WHEN last.action = 'retired' THEN 'retired' ELSE 'open' END AS state",
+        f"CASE WHEN NOT {COUNTS} THEN 'evidence' WHEN last.action = 'retired' THEN 'retired' ELSE 'open' END AS state",
         "coalesce(attempts, 0) AS attempts",
         "last.note AS note",
-        "CASE WHEN last.action = 'retired' THEN last.at END AS closed_at",
+        f"CASE WHEN {COUNTS} AND last.action = 'retired' THEN last.at END AS closed_at",
         f"coalesce(history, CAST(array() AS {_HISTORY})) AS history",
     )
     gone = life.join(letters.select(*_KEYS).distinct(), list(_KEYS), "left_anti")
@@ -97,26 +100,17 @@ def _closed() -> list[str]:
 
 
 def _set_aside(shop: Workshop) -> DataFrame:
-    """The letters as they lie there, but for those of attempts that were rolled back."""
+    """The letters that count; and the evidence of attempts that published nothing, of records that have no such letter.
+
+    Each record is there as what it is now, so that nobody who takes both corrects one twice.
+    """
     from pyspark.sql import functions as F
 
-    letters = letters_that_count(shop.lake, shop.store)
+    letters = side_rows(shop.lake, shop.store, shop.graph, DEAD_LETTERS).withColumn("id", F.expr(RECORD_ID))
     if "error" not in letters.columns:  # made by an older release
         letters = letters.withColumn("error", F.lit(None).cast("string"))
-    return letters.withColumn("id", F.expr(RECORD_ID))
-
-
-def letters_that_count(lake: Lake, store: Store) -> DataFrame:
-    """The rows of the table but for those of attempts that were rolled back. Lazy."""
-    letters = lake.read(DEAD_LETTERS, system_columns=True)
-    withdrawn = [
-        f"(dataset = {text_literal(name)} AND slice = {text_literal(one.slice_id)} AND number = {one.number})"
-        for name, head in store.receipts.heads().items()
-        if head.restored
-        for one in store.receipts.since(name, -1, 2**62, kinds=("data",))
-        if one.state == "rolled back"
-    ]
-    return letters.where(f"NOT ({' OR '.join(withdrawn)})") if withdrawn else letters
+    any_counts = F.expr(f"max({COUNTS}) OVER (PARTITION BY {', '.join(_KEYS)})")
+    return letters.withColumn("_lw_any", any_counts).where(f"{COUNTS} OR NOT _lw_any").drop("_lw_any")
 
 
 def letters_before(shop: Workshop, at: datetime) -> DataFrame | None:

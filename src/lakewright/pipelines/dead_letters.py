@@ -69,7 +69,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class LetterCount:
-    """How many letters of one dataset, under one rule, are in each state."""
+    """How many letters of one dataset, under one rule, are in each state. Evidence counts in none of the others."""
 
     dataset: str
     rule: str
@@ -82,13 +82,17 @@ class LetterCount:
     """When the oldest open one was set aside."""
     replay: Literal["allow", "never"] = "allow"
     """What the dataset says of putting them back."""
+    evidence: int = 0
+    """Those of an attempt that published nothing, beside a slice that is published."""
 
 
 def select_letters(shop: Workshop, selection: Selection) -> DataFrame | None:
     """The letters that are meant; None where there never was a dead letter. Lazy."""
-    if selection.dataset is not None:
-        shop.graph[selection.dataset]  # a wrong name is told before anything is read
-    letters = all_letters(shop)
+    letters, name = all_letters(shop), selection.dataset
+    # Letters stay when their dataset is taken out or renamed, and somebody has to be able to close them.
+    known = name is None or name in shop.graph.datasets
+    if not known and (letters is None or letters.where(f"dataset = {text_literal(name or '')}").isEmpty()):
+        raise UnknownNameError("dataset", name or "", shop.graph.datasets)
     return None if letters is None else letters.where(selection.condition())
 
 
@@ -113,7 +117,16 @@ def count_letters(shop: Workshop, *, since: datetime | None = None) -> list[Lett
         F.expr("min(CASE WHEN state = 'open' THEN run_time END) AS oldest"),
     )
     return [
-        LetterCount(r["dataset"], r["rule"], r["_open"], r["_corrected"], r["_retired"], r["new"], r["oldest"])
+        LetterCount(
+            r["dataset"],
+            r["rule"],
+            r["_open"],
+            r["_corrected"],
+            r["_retired"],
+            r["new"],
+            r["oldest"],
+            evidence=r["_evidence"],
+        )
         for r in sorted(counted.collect(), key=lambda row: (row["dataset"], row["rule"]))
     ]
 

@@ -86,15 +86,17 @@ def key_warnings(shop: Workshop, dataset: Dataset, receipt: Receipt) -> tuple[Fi
             counted = sum(receipt.counters.rejected.get(rule, 0) for rule in guard.rules)
             if given is first and counted < guard.warn_per_key[1]:
                 continue
-            told = _told_of_keys(shop, dataset, given, guard, receipt.slice_id)
+            told = _told_of_keys(shop, dataset, given, guard, receipt)
             found += [] if told is None else [told]
     return tuple(found)
 
 
-def _told_of_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLetter, slice_id: str) -> Finding | None:
+def _told_of_keys(
+    shop: Workshop, dataset: Dataset, given: Input, guard: DeadLetter, receipt: Receipt
+) -> Finding | None:
     assert guard.warn_per_key is not None
     column, rows = guard.warn_per_key
-    keys = _failing_keys(shop, dataset, given, guard, slice_id)
+    slice_id, keys = receipt.slice_id, _failing_keys(shop, dataset, given, guard, receipt)
     most = [] if keys is None else keys.orderBy("count", "key", ascending=[False, True]).take(_NAMED + 1)
     if keys is None or not most:
         return None
@@ -119,7 +121,9 @@ def _shown(key: str) -> str:
     return repr(key) if not text else text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _failing_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLetter, slice_id: str) -> DataFrame | None:
+def _failing_keys(
+    shop: Workshop, dataset: Dataset, given: Input, guard: DeadLetter, receipt: Receipt
+) -> DataFrame | None:
     """Key -> letters, of the keys that have as many as the guard says; None where there never was a letter. Lazy."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
@@ -131,8 +135,8 @@ def _failing_keys(shop: Workshop, dataset: Dataset, given: Input, guard: DeadLet
     rules = ", ".join(map(text_literal, guard.rules))
     # The table is partitioned by these four: nothing but this slice's letters is read.
     letters = shop.lake.read(DEAD_LETTERS, system_columns=True).where(
-        f"dataset = {text_literal(dataset.name)} AND slice = {text_literal(slice_id)} "
-        f"AND input = {text_literal(given.dataset)} AND rule IN ({rules})"
+        f"dataset = {text_literal(dataset.name)} AND slice = {text_literal(receipt.slice_id)} "
+        f"AND input = {text_literal(given.dataset)} AND rule IN ({rules}) AND number = {receipt.number}"
     )
     record = F.from_json("record", StructType([StructField(column, StringType())]))
     keys = letters.select(record.getField(column).alias("key")).where("key IS NOT NULL")

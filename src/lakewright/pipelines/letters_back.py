@@ -1,7 +1,7 @@
 """Dead letters after a rollback: those of the attempts that count again take the place of later ones.
 
-A letter is replaced with its slice, so the table holds those of the newest attempt alone. What an earlier one had set
-aside is in the table's own history, for as long as that is kept.
+A letter is replaced with its slice: the table holds those of the newest attempt, and beside them those of the one that
+was published before it. What an earlier one had set aside is in the table's own history, for as long as that is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from lakewright.errors import TargetError
 from lakewright.lake.log import own_commits
 from lakewright.lake.schemas import fit_to_table
-from lakewright.lake.side_tables import DEAD_LETTERS, SIDE_PARTITIONS
+from lakewright.lake.side_tables import BESIDE, DEAD_LETTERS, SIDE_PARTITIONS
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Receipt
@@ -45,7 +45,7 @@ def bring_letters_back(shop: Workshop, dataset: Dataset, grant: Grant) -> tuple[
     found = _versions_of(shop, dataset.name, {slice_id: one.number for slice_id, one in wanted.items()})
     rows: dict[str, DataFrame] = {}
     for slice_id, version in found.items():
-        if version is not None and (read := _letters_at(shop, dataset.name, slice_id, version)) is not None:
+        if version is not None and (read := _letters_at(shop, wanted[slice_id], version)) is not None:
             rows[slice_id] = read
     if rows:
         _replace(shop, grant, rows, {slice_id: wanted[slice_id].number for slice_id in rows})
@@ -73,14 +73,16 @@ def _versions_of(shop: Workshop, name: str, numbers: Mapping[str, int]) -> dict[
         for slice_id, number in told.items():
             if number == numbers.get(slice_id) and found[slice_id] is None:
                 found[slice_id] = commit.version if slice_id in newest else -1
-            newest.add(slice_id)
+            if identity.details.get(BESIDE) != numbers.get(slice_id):  # it left them where they are
+                newest.add(slice_id)
         if None not in found.values():
             break
     return {slice_id: version for slice_id, version in found.items() if version != -1 and slice_id in newest}
 
 
-def _letters_at(shop: Workshop, name: str, slice_id: str, version: int) -> DataFrame | None:
-    """The letters of a slice as they were at a version; None where they are gone."""
+def _letters_at(shop: Workshop, wanted: Receipt, version: int) -> DataFrame | None:
+    """The letters of an attempt as they were at a version; None where they are gone."""
+    name, slice_id = wanted.dataset, wanted.slice_id
     try:
         lost = shop.lake.lost_files(DEAD_LETTERS, version)
         if any(f"/dataset={name}/slice={slice_id}/" in file for file in lost):
@@ -88,7 +90,8 @@ def _letters_at(shop: Workshop, name: str, slice_id: str, version: int) -> DataF
         letters = shop.lake.read(DEAD_LETTERS, version=version, system_columns=True)
     except TargetError:  # the version itself is gone from the history
         return None
-    return letters.where(f"dataset = {text_literal(name)} AND slice = {text_literal(slice_id)}")
+    mine = f"dataset = {text_literal(name)} AND slice = {text_literal(slice_id)}"
+    return letters.where(f"{mine} AND number = {wanted.number}")
 
 
 def _replace(shop: Workshop, grant: Grant, rows: Mapping[str, DataFrame], numbers: Mapping[str, int]) -> None:

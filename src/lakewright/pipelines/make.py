@@ -126,8 +126,9 @@ def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
             )
             rows = found if rows is None else rows.unionByName(found)
     assert rows is not None
+    beside = current.published_number()
     try:
-        commit = write_side_rows(current.shop.lake, DEAD_LETTERS, rows, identity)
+        commit = write_side_rows(current.shop.lake, DEAD_LETTERS, rows, identity, beside=beside)
     except Exception as error:
         if (explained := explain_rule_error(current, inputs, error)) is None:
             raise
@@ -136,16 +137,19 @@ def set_aside(current: Attempt, inputs: list[InputFrame]) -> dict[str, int]:
         raise TargetError(
             f"{current.dataset.name}, slice {current.slice.id}: a newer attempt is at work. Nothing was written."
         )
-    rejected = rows_per_rule(current.shop.lake, DEAD_LETTERS, commit.version)
+    rejected = rows_per_rule(current.shop.lake, DEAD_LETTERS, commit.version, number=identity.number)
     for one in guarded:
-        _stop_above(current, one, rejected.get(one.given.dataset, {}))
+        _stop_above(current, one, rejected.get(one.given.dataset, {}), published=beside is not None)
     # The account is that of the driving input: the first that is guarded, also where others alone set rows aside.
     driving = next(one for one in inputs if one.given.guards)
     return rejected.get(driving.given.dataset, {})
 
 
-def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) -> None:
+def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int], *, published: bool) -> None:
     total = sum(rejected.values())
+    # Beside a slice that is published they are evidence; of one that never was they are open.
+    look = f"lakewright dead-letters list {current.dataset.name} --slice {current.slice.id}"
+    told = f"Nothing was published; the rows are in the dead letters: {look}{' --state evidence' if published else ''}"
     where = f"{current.dataset.name}, slice {current.slice.id}"
     rules = ", ".join(f"{rule} {count:,}" for rule, count in sorted(rejected.items(), key=lambda r: -r[1]))
     for _, side in one.side:
@@ -155,8 +159,7 @@ def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) 
         if side.stop_above is not None and share is not None and share > side.stop_above:
             raise LimitExceeded(
                 f"{where}: {total:,} of {rows:,} rows ({share:.1%}) broke a rule, more than the limit of "
-                f"{side.stop_above:.1%} ({rules}). Nothing was published; the rows are in the dead letters. "
-                f"See them: lakewright sql \"SELECT * FROM dead_letters WHERE dataset = '{current.dataset.name}'\"",
+                f"{side.stop_above:.1%} ({rules}). {told}",
                 dataset=current.dataset.name,
                 slice_id=current.slice.id,
                 share=share,
@@ -165,7 +168,7 @@ def _stop_above(current: Attempt, one: InputFrame, rejected: Mapping[str, int]) 
         if side.stop_above_rows is not None and total > side.stop_above_rows:
             raise LimitExceeded(
                 f"{where}: {total:,} rows broke a rule, more than the limit of {side.stop_above_rows:,} ({rules}). "
-                "Nothing was published; the rows are in the dead letters.",
+                f"{told}",
                 dataset=current.dataset.name,
                 slice_id=current.slice.id,
                 rows=total,

@@ -28,7 +28,7 @@ from lakewright.pipelines.code import code_hash
 from lakewright.pipelines.compute_options import check_computes
 from lakewright.pipelines.computes import Computes, continuous_compute, with_compute
 from lakewright.pipelines.corrections import settle_corrections
-from lakewright.pipelines.dead_letter_life import letters_that_count
+from lakewright.pipelines.counting import rows_that_count
 from lakewright.pipelines.dead_letters import LetterCount, Selection, count_letters, retire_letters, select_letters
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.definitions import Dataset
@@ -720,8 +720,8 @@ class Project:
     # Inner
 
     def _view(self, name: str) -> DataFrame:
-        if name == "dead_letters":
-            return letters_that_count(self.lake, self.store)
+        if name in ("dead_letters", "repeats"):
+            return rows_that_count(self.lake, self.store, self.graph, _VIEWS[name])
         if name == "late_rows":
             return still_late(self.lake, self.store, self.graph)
         return self.lake.read(_VIEWS[name], system_columns=True)

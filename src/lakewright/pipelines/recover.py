@@ -206,7 +206,7 @@ def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commi
             and found.app_id == identity.as_part("dead_letters").app_id
             and found.number == identity.number
         ):
-            by_input = rows_per_rule(shop.lake, DEAD_LETTERS, commit.version)
+            by_input = rows_per_rule(shop.lake, DEAD_LETTERS, commit.version, number=found.number)
             driving = next((given.dataset for given in dataset.inputs if given.guards), "")
             rejected = by_input.get(driving, {})
     read = _rows_read(shop, dataset, Slice.parse(identity.slice_id), identity)

@@ -209,7 +209,8 @@ def _same_records(shop: Workshop, letters: DataFrame) -> DataFrame:
     every = all_letters(shop)
     assert every is not None
     chosen = letters.select("id").distinct()
-    return every.where("state <> 'retired'").join(chosen, "id", "left_semi").select(*letters.columns)
+    others = every.where("state NOT IN ('retired', 'evidence')").join(chosen, "id", "left_semi")
+    return others.select(*letters.columns).unionByName(letters)
 
 
 def _commit(shop: Workshop, records: Records) -> None:

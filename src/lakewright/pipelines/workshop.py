@@ -156,6 +156,15 @@ class Attempt:
             details={**self.told, **details},  # type: ignore[dict-item]
         )
 
+    def published_number(self) -> int | None:
+        """The number of the attempt whose rows of the slice are published; None where it never was.
+
+        A micro-batch that was published is not judged again, and where its function runs there may be no store.
+        """
+        if self.dataset.is_stream:
+            return None
+        return self.shop.store.receipts.live_number(self.dataset.name, self.slice.id)
+
     def still_mine(self) -> bool:
         return self.shop.store.leases.check(self.dataset.name, self.lease, self.grant.number, self.shop.now())
 

@@ -233,6 +233,12 @@ class Receipts:
             found = c.execute(select(receipts.c.slice_id, receipts.c.number).where(which))
             return {row.slice_id: row.number for row in found}
 
+    def live_number(self, dataset: str, slice_id: str) -> int | None:
+        """The same of one slice; None where nothing of it counts."""
+        counts = _data(dataset, slice_id).where(receipts.c.state == "live").with_only_columns(receipts.c.number)
+        with reading(self._engine) as c:
+            return c.execute(counts).scalar()
+
     def withdrawn(self, dataset: str, restored_at: int) -> set[str]:
         """The slices that a rollback took away, not those that it had left and a Stateful Merger took since."""
         with reading(self._engine) as c:

@@ -1,0 +1,86 @@
+"""Dead letters count while the rows that they belong to are published, whatever later attempts set aside."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+
+from lakewright.errors import LimitExceeded, UnknownNameError
+from lakewright.pipelines.capture import still_late
+from lakewright.pipelines.dead_letters import Selection
+from tests.pipelines.shop import land, ok, order, orders_project, rows_of
+
+FIRST = "2026-01-01T10:00:00Z"
+RULE = """guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}, stop_above=0.7),
+                                WindowedDeduplicator(keys=["order_id"], dropped="keep")]}"""
+NO_ID = ["{}"]  # a NULL is left out of the text
+
+
+def counted(shop) -> list[tuple[str, int, int]]:
+    return [(one.dataset, one.open, one.evidence) for one in shop.count_dead_letters()]
+
+
+def viewed(shop, name: str = "dead_letters") -> list[str]:
+    return [row["record"] for row in shop.sql(f"SELECT record FROM {name}").collect()]
+
+
+@pytest.mark.shows("03.dead-letter", 3, 4)
+def test_letters_belong_to_what_is_published_and_those_of_a_failed_attempt_are_evidence(project, failing):
+    shop = project(orders_project(RULE))
+    land(shop.folder, "d1.json", [order("a", FIRST), order("a", FIRST), order("b", FIRST), order(None, FIRST)])
+    ok(shop.run(at="2026-01-02"))
+    published = rows_of(shop, "clean")
+    assert (counted(shop), viewed(shop), len(viewed(shop, "repeats"))) == ([("clean", 1, 0)], NO_ID, 1)
+
+    # A rule is mistyped, and the limit fires: nothing is published, and the rows are kept as evidence.
+    strict = project(orders_project(RULE.replace("order_id IS NOT NULL", "order_id = 'z'")))
+    (refused,) = strict.run(["clean"], at="2026-01-02", again=True).errors
+    assert isinstance(refused, LimitExceeded)
+    assert "dead-letters list clean --slice 2026-01-01 --state evidence" in str(refused)
+    assert (counted(strict), viewed(strict)) == ([("clean", 1, 3)], NO_ID)
+    evidence = strict.dead_letters(Selection("clean", states=("evidence",))).collect()
+    assert sorted(row["record"] for row in evidence) == ['{"order_id":"a"}', '{"order_id":"a"}', '{"order_id":"b"}']
+    # Files of both are joined: what is copied out of them, to stay, is not taken for rows of the next attempt.
+    strict.maintain(everything=True)
+    (refused,) = strict.run(["clean"], at="2026-01-02", again=True).errors
+    assert (refused.rows, counted(strict)) == (4, [("clean", 1, 3)])
+
+    # The edit is undone: by its code the slice is fresh, and its letter is the one that it has.
+    shop = project(orders_project(RULE))
+    assert ok(shop.run(at="2026-01-02")).made == []
+    assert (rows_of(shop, "clean"), viewed(shop)) == (published, NO_ID)
+
+    # Too loose, and the step fails: the row that is not in the output is still in the letters.
+    loose = project(orders_project(RULE.replace("order_id IS NOT NULL", "true")))
+    failing("private_written")
+    assert loose.run(["clean"], at="2026-01-02", again=True).state == "failed"
+    assert (rows_of(loose, "clean"), counted(loose), viewed(loose)) == (published, [("clean", 1, 0)], NO_ID)
+
+    # Without the guards all rows are in the output, and none is set aside; taken back, it is as it was.
+    bare = project(orders_project(""))
+    ok(bare.run(["clean"], at="2026-01-02", again=True))
+    assert (len(rows_of(bare, "clean")), counted(bare), viewed(bare), viewed(bare, "repeats")) == (4, [], [], [])
+    bare.rollback("clean")
+    assert (rows_of(bare, "clean"), viewed(bare), len(viewed(bare, "repeats"))) == (published, NO_ID, 1)
+
+    # Under another name, or taken out: what is left of it can be looked at, and closed.
+    renamed = project({name: text.replace("clean", "tidy") for name, text in orders_project(RULE).items()})
+    assert counted(renamed) == [("clean", 1, 0)]
+    for name in ("cleen", "tidie"):
+        with pytest.raises(UnknownNameError, match=name):
+            renamed.dead_letters(Selection(name))
+    assert renamed.retire_dead_letters(Selection("clean", reasons=("has_id",)), because="renamed") == 1
+    assert counted(renamed) == [("clean", 0, 0)]
+
+
+def test_late_rows_that_a_later_attempt_did_not_set_aside_are_in_the_output(spark):
+    rows = [("taken", "arrival-1", 1), ("taken", "arrival-2", 4), ("streamed", "arrival-1", 1)]
+    late = spark.createDataFrame(rows, "dataset string, slice string, number bigint")
+    lake = SimpleNamespace(read=lambda *_, **__: late, session=lambda: spark)
+    receipts = SimpleNamespace(live_numbers=lambda name: {"arrival-1": 2, "arrival-2": 4})
+    graph = MagicMock(slicing={name: SimpleNamespace(kind="arrival") for name in ("taken", "streamed")})
+    graph.__getitem__.side_effect = lambda name: SimpleNamespace(is_source=False, is_stream=name == "streamed")
+    held = still_late(lake, SimpleNamespace(receipts=receipts), graph).collect()
+    assert sorted(map(tuple, held)) == [("streamed", "arrival-1", 1), ("taken", "arrival-2", 4)]
