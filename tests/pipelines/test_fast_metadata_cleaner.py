@@ -75,6 +75,13 @@ def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database)
     shop = project({"pipelines/shop.py": gained.replace("max(amount) AS most, ", "")})
     lost = shop.run(["daily"], at="2026-01-03", again=True, slices=["2026-01-02"]).errors[0]
     assert isinstance(lost, SchemaChangeError)
+    # One that is retyped is refused before a row is rounded or a column added.
+    wider = gained.replace("sum(amount) AS amount", "CAST(sum(amount) AS DECIMAL(12,4)) AS amount, 1 AS further")
+    shop = project({"pipelines/shop.py": wider})
+    retyped = shop.run(["daily"], at="2026-01-03", again=True, slices=["2026-01-02"]).errors[0]
+    assert isinstance(retyped, SchemaChangeError)
+    assert "the column amount is bigint in the table and numeric(12,4) in the rows" in str(retyped)
+    assert database.rows("SELECT * FROM pg_attribute WHERE attname = 'further'") == []
     shop = project({"pipelines/shop.py": gained})
 
     frozen = freeze_parts(database.connection, into.parts, before=date(2026, 1, 3))

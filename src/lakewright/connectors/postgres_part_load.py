@@ -27,8 +27,8 @@ from lakewright.connectors.postgres_parts import (
     known_parts,
     note_loaded,
     refuse_frozen,
-    refuse_other_columns,
     swap_in,
+    types_of_parts,
 )
 from lakewright.connectors.postgres_shape import lock_key
 from lakewright.connectors.postgres_version_load import Filling
@@ -69,7 +69,7 @@ def load_part(
         known = part_table(session, view, part, what=what)
         _refuse_again(known, part, day, cleans=cleans, what=what)
         target = known.table if known else create_part(session, view, part, types, limit=parts.max_parts)
-        refuse_other_columns(session, target, types, what=what)
+        types = types_of_parts(session, target, types, what=what)
         if aside is not None:
             drop_dead_loads(session, view)
             ask(session, f"SELECT pg_advisory_lock({lock_key(aside.name)})")

@@ -12,7 +12,7 @@ Consequences:
       are no part of a snapshot.
     - A slice that was frozen (``freeze_parts``) is refused.
     - A column that the step has gained is added to all parts, frozen ones too, before the data: the others read NULL.
-      One that it has lost is refused.
+      One that it has lost, or whose new type does not fit into the old one, is refused.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class OpenedParts(OpenedRelation[PostgresParts]):
                     ledger.create(session)
                     if not ledger.take(session, self._identity):
                         return None
-                    columns = add_gained_columns(session, self._relation, column_types(frame.schema, self._what))
+                    types = column_types(frame.schema, self._what)
+                    columns = add_gained_columns(session, self._relation, types, what=self._what)
 
                 def finish(rows: int) -> None:
                     touched = {slice_.value: Change(rows, None)}

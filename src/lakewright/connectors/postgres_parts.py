@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from datetime import date
 
 from lakewright.connectors.postgres_connection import Session, TableName, ask, quoted, words
-from lakewright.connectors.postgres_shape import lock_key, stored_columns
+from lakewright.connectors.postgres_shape import lock_key, refuse_retyped, stored_columns
 from lakewright.errors import ConfigurationError, LimitExceeded, SchemaChangeError, TargetError
 from lakewright.model.parts import Part
 
 __all__ = [
     "KnownPart", "add_gained_columns", "add_part_column", "attach", "begin_parts", "clean_by_drop", "create_part",
-    "fold_parts", "known_parts", "lock_view", "note_loaded", "refuse_frozen", "refuse_no_metadata",
-    "refuse_other_columns", "swap_in",
+    "fold_parts", "known_parts", "lock_view", "note_loaded", "refuse_frozen", "refuse_no_metadata", "swap_in",
+    "types_of_parts",
 ]  # fmt: skip
 
 _FROZEN = "_lw_frozen"
@@ -88,7 +88,7 @@ def create_part(session: Session, view: TableName, part: Part, types: Mapping[st
             hint="Rename it, or choose another name for the view.",
         )
     if parts:
-        refuse_other_columns(session, parts[-1].table, types, what=str(view))
+        types = types_of_parts(session, parts[-1].table, types, what=str(view))
     lock_view(session, view)
     _create(session, table, types)
     asked = f"INSERT INTO {_notes(view)} (view, part, starts, ends) VALUES (%s, %s, %s, %s)"
@@ -144,14 +144,15 @@ def add_part_column(session: Session, view: TableName, name: str, kind: str) -> 
     return len(parts)
 
 
-def add_gained_columns(session: Session, view: TableName, types: Mapping[str, str]) -> list[str]:
+def add_gained_columns(session: Session, view: TableName, types: Mapping[str, str], *, what: str) -> list[str]:
     """Add what the parts do not have yet, as nullable; tells the columns in the order in which the parts have them.
 
-    Where a column is lost nothing is added: the load refuses that.
+    Where a column is retyped that is refused. Where one is lost nothing is added: the load refuses that.
     """
     begin_parts(session, view)
     parts = known_parts(session, view)
-    stored = list(stored_columns(session, parts[-1].table) or {}) if parts else []
+    stored = (stored_columns(session, parts[-1].table) or {}) if parts else {}
+    refuse_retyped(what, types, stored)
     if not stored or any(name not in types for name in stored):
         return list(types)
     gained = [name for name in types if name not in stored]
@@ -196,7 +197,11 @@ def _add_rows(session: Session, frozen: TableName, parts: Sequence[KnownPart]) -
     ask(session, f'ALTER TABLE {frozen.sql} ENABLE TRIGGER "{_FROZEN}"')
 
 
-def refuse_other_columns(session: Session, table: TableName, types: Mapping[str, str], *, what: str) -> None:
+def types_of_parts(session: Session, table: TableName, types: Mapping[str, str], *, what: str) -> dict[str, str]:
+    """The types that the parts have, which each new table of theirs gets too; refuses rows that do not fit into them.
+
+    A view shows one type per column: a table of its own types would be refused by the database, or change the others'.
+    """
     stored = stored_columns(session, table) or {}
     if list(stored) != list(types):
         raise SchemaChangeError(
@@ -204,6 +209,8 @@ def refuse_other_columns(session: Session, table: TableName, types: Mapping[str,
             "was written.",
             hint="An optional column is added to all parts by add_column_to_parts, without loading them again.",
         )
+    refuse_retyped(what, types, stored)
+    return {name: column.kind for name, column in stored.items()}
 
 
 def lock_view(session: Session, view: TableName) -> None:

@@ -7,7 +7,7 @@ would otherwise delete rows that nobody can bring back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from lakewright.connectors.postgres_partitions import RangePartitions
 
-__all__ = ["StoredColumn", "fit_table", "has_unique_key", "lock_key", "refuse_strangers", "stored_columns"]
+__all__ = [
+    "StoredColumn",
+    "fit_table",
+    "has_unique_key",
+    "lock_key",
+    "refuse_retyped",
+    "refuse_strangers",
+    "stored_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +139,15 @@ def _refuse_changes(dataset: str, types: dict[str, str], stored: dict[str, Store
             "Nothing was written.",
             hint=f'Keep it as NULL (F.lit(None).cast("...") AS {lost[0].name}), or give the new shape a new name.',
         )
+    refuse_retyped(dataset, types, stored)
+
+
+def refuse_retyped(what: str, types: Mapping[str, str], stored: Mapping[str, StoredColumn]) -> None:
+    """Refuse rows whose values the table could take only by rounding or cutting them, or not at all."""
     for name, kind in types.items():
         if name in stored and not fits(kind, stored[name].kind, is_enum=stored[name].is_enum):
             raise SchemaChangeError(
-                f"{dataset}: the column {name} is {stored[name].kind} in the table and {kind} in the rows. "
+                f"{what}: the column {name} is {stored[name].kind} in the table and {kind} in the rows. "
                 "Nothing was written.",
                 hint="Cast it to what the table has, or give the new shape a new name.",
             )

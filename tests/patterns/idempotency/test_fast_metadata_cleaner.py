@@ -150,6 +150,39 @@ def test_a_year_begins_a_table_and_wrong_targets_and_shapes_are_refused(database
             PartTables(**{"view": "visits", **wrong})
 
 
+@pytest.mark.parametrize("clean", ["truncate", "drop"])
+def test_a_retyped_column_is_refused_and_a_narrower_one_takes_the_type_of_the_parts(database, load, clean):
+    parts, next_week = PartTables("visits", clean=clean), MONDAY + timedelta(days=7)
+    spent = "id string, at date, spent decimal(10,2)"
+    load(MONDAY, parts, text="id,at,spent\na,2026-01-05,1.25\n", schema=schema_from_ddl(spent))
+    before = shown(database)
+    wrong = "id,at,spent\na,2026-01-05 09:30:00,1.2345\n"
+    for retyped, told in (
+        (spent.replace("(10,2)", "(10,4)"), r"spent is numeric\(10,2\) in the table and numeric\(10,4\) in the rows"),
+        (spent.replace("date", "timestamp_ntz"), "at is date in the table and timestamp without time zone in the rows"),
+        (spent.replace("decimal(10,2)", "double"), r"spent is numeric\(10,2\) in the table and double precision"),
+    ):
+        schema = schema_from_ddl(retyped)
+        for day in (MONDAY, next_week):  # a part that is there, and one that would be made
+            for attempt in (
+                lambda day=day, schema=schema: load(day, parts, text=wrong, schema=schema),
+                lambda day=day, schema=schema: prepare_part(database.connection, parts, day=day, schema=schema),
+            ):
+                with pytest.raises(SchemaChangeError, match=told):
+                    attempt()
+    assert (shown(database), tables(database)) == (before, ["visits_w20260105"]), "nothing was rounded, cut or made"
+    narrower = schema_from_ddl(spent.replace("(10,2)", "(6,1)"))
+    for day in (MONDAY, next_week):
+        load(day, parts, text="id,at,spent\na,2026-01-05,1.5\n", schema=narrower)
+    prepare_part(database.connection, parts, day=next_week, schema=narrower)
+    kinds = (
+        "SELECT DISTINCT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = 'spent' AND "
+        "attrelid::regclass::text LIKE 'visits%'"
+    )
+    assert database.rows(kinds) == [("numeric(10,2)",)]
+    assert [str(row[2]) for row in shown(database)] == ["1.50"]
+
+
 @pytest.mark.shows("04.fast-metadata-cleaner", 5)
 def test_a_reader_that_polls_the_view_never_meets_a_missing_table(database, load):
     parts = PartTables("visits", clean="drop")

@@ -43,7 +43,7 @@ from lakewright.connectors.postgres_parts import (
     known_parts,
     note_loaded,
     refuse_no_metadata,
-    refuse_other_columns,
+    types_of_parts,
 )
 from lakewright.connectors.postgres_version_load import Filling
 from lakewright.model.connections import Connection
@@ -79,12 +79,12 @@ def prepare_part(connection: Connection, parts: PartTables, *, day: date, schema
         known = part_table(session, view, part, what=what)
         if known is None:
             create_part(session, view, part, types, limit=parts.max_parts)
-        elif parts.clean == "drop":
-            clean_by_drop(session, view, known, types)
         else:
-            refuse_other_columns(session, known.table, types, what=what)
-            ask(session, f"TRUNCATE {known.table.sql}")
-        if known is not None:
+            stored = types_of_parts(session, known.table, types, what=what)
+            if parts.clean == "drop":
+                clean_by_drop(session, view, known, stored)
+            else:
+                ask(session, f"TRUNCATE {known.table.sql}")
             note_loaded(session, view, known.table, [])
     return True
 
