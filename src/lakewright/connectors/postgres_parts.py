@@ -25,7 +25,7 @@ from lakewright.model.parts import Part
 __all__ = [
     "KnownPart", "add_gained_columns", "add_part_column", "attach", "begin_parts", "clean_by_drop", "create_part",
     "fold_parts", "known_parts", "lock_view", "note_loaded", "refuse_frozen", "refuse_no_metadata", "swap_in",
-    "types_of_parts",
+    "types_of_parts", "was_loaded",
 ]  # fmt: skip
 
 _FROZEN = "_lw_frozen"
@@ -66,7 +66,7 @@ def refuse_frozen(parts: Sequence[KnownPart], part: Part, *, what: str) -> None:
         if one.frozen and one.start < part.end and part.start < one.end:
             raise TargetError(
                 f"{what}: {part} is frozen: it lies in the read-only table {one.table}. Nothing was written.",
-                hint="A correction of what is frozen goes into a table of its own, or an administrator thaws it.",
+                hint="A correction of it goes into a table of its own; or an administrator writes it by SQL.",
             )
 
 
@@ -113,6 +113,17 @@ def swap_in(session: Session, view: TableName, part: KnownPart, new: TableName) 
     ask(session, f"DROP TABLE {part.table.sql}")
     ask(session, f"ALTER TABLE {new.sql} RENAME TO {quoted(part.table.name)}")
     attach(session, view)
+
+
+def was_loaded(session: Session, part: KnownPart) -> bool:
+    """Whether a load has ever come through: the table is made before the rows come.
+
+    Other loaders (after ``prepare_part``) note no days: their rows tell.
+    """
+    if part.loaded:
+        return True
+    row = ask(session, f"SELECT EXISTS (SELECT FROM {part.table.sql})").fetchone()
+    return row is not None and bool(row[0])
 
 
 def note_loaded(session: Session, view: TableName, table: TableName, days: Sequence[date]) -> None:

@@ -236,7 +236,6 @@ def test_old_parts_are_frozen_into_one_and_a_column_reaches_all_of_them(database
     for day in mondays:
         load(day, parts)
     before = shown(database)
-    bits = database.rows("SELECT xmin::text, ctid::text FROM visits_w20260209")
     assert freeze_parts(database.connection, parts, before=mondays[5]) == ("visits_frozen_20260105_20260209",)
     assert tables(database) == ["visits_frozen_20260105_20260209", "visits_w20260209"]
     assert shown(database) == before
@@ -250,10 +249,14 @@ def test_old_parts_are_frozen_into_one_and_a_column_reaches_all_of_them(database
         with pytest.raises(psycopg.Error, match="is frozen"):
             database.rows(statement.format("visits_frozen_20260105_20260209"))
 
+    behind = ("visits_frozen_20260105_20260209", "visits_w20260209")
+    asked = " UNION ALL ".join(f"SELECT tableoid::oid, xmin::text, ctid::text, id FROM {table}" for table in behind)
+    bits = database.rows(f"{asked} ORDER BY 1, 3")
     for _ in range(2):
         assert add_column_to_parts(database.connection, parts, column="page", kind="text") == 2
     assert shown(database) == [(*row, None) for row in before]
-    assert database.rows("SELECT xmin::text, ctid::text FROM visits_w20260209") == bits, "no row was written"
+    assert len(bits) == 12
+    assert database.rows(f"{asked} ORDER BY 1, 3") == bits, "no row was written, frozen ones neither"
     later = schema_from_ddl("id string, v_time timestamp_ntz, page string")
     load(mondays[5] + timedelta(days=1), parts, text="id,v_time,page\nn,2026-02-10 01:00:00,/new\n", schema=later)
     assert database.rows("SELECT page FROM visits WHERE page IS NOT NULL") == [("/new",)]
@@ -367,6 +370,33 @@ def test_what_was_never_loaded_can_still_come_between_frozen_tables(database, lo
         "visits_frozen_20260105_20260126",
     )
     assert tables(database) == ["visits_frozen_20260105_20260126"]
+
+
+def test_a_part_whose_only_load_failed_is_not_frozen_over(database, load):
+    parts, late = PartTables("visits"), MONDAY + timedelta(days=7)
+    load(MONDAY, parts)
+    arm({"LAKEWRIGHT_FAILPOINT": "staged", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    with pytest.raises(FailpointReached):
+        load(late, parts)
+    arm({})
+    other = MONDAY + timedelta(days=14)
+    prepare_part(database.connection, parts, day=other, schema=VISITS)
+    database.rows("INSERT INTO visits_w20260119 VALUES ('by another loader', '2026-01-19')")
+    frozen = ("visits_frozen_20260105_20260112", "visits_frozen_20260119_20260126")
+    assert freeze_parts(database.connection, parts, before=date(2026, 3, 1)) == frozen
+    load(late, parts)
+    assert tables(database) == [*frozen, "visits_w20260112"]
+    assert len(shown(database)) == 5
+    assert freeze_parts(database.connection, parts, before=date(2026, 3, 1)) == ("visits_frozen_20260105_20260126",)
+    # What the page tells administrators: the rows are corrected where they are.
+    database.rows(
+        'ALTER TABLE visits_frozen_20260105_20260126 DISABLE TRIGGER "_lw_frozen"; '
+        "UPDATE visits_frozen_20260105_20260126 SET id = 'corrected' WHERE id = 'by another loader'; "
+        'ALTER TABLE visits_frozen_20260105_20260126 ENABLE TRIGGER "_lw_frozen"'
+    )
+    assert database.rows("SELECT count(*) FROM visits WHERE id = 'corrected'") == [(1,)]
+    with pytest.raises(psycopg.Error, match="is frozen"):
+        database.rows("DELETE FROM visits_frozen_20260105_20260126")
 
 
 def test_a_frame_is_loaded_like_a_file(spark, database):

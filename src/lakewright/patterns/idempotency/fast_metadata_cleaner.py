@@ -30,7 +30,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakewright.connectors.postgres_connection import TableName, ask, connecting, connection_arguments
+from lakewright.connectors.postgres_connection import Session, TableName, ask, connecting, connection_arguments
 from lakewright.connectors.postgres_filling import CsvFilling, FrameFilling, column_types
 from lakewright.connectors.postgres_part_load import load_part, part_table
 from lakewright.connectors.postgres_parts import (
@@ -44,6 +44,7 @@ from lakewright.connectors.postgres_parts import (
     note_loaded,
     refuse_no_metadata,
     types_of_parts,
+    was_loaded,
 )
 from lakewright.connectors.postgres_version_load import Filling
 from lakewright.model.connections import Connection
@@ -124,14 +125,14 @@ def freeze_parts(connection: Connection, parts: PartTables, *, before: date) -> 
     """Fold the parts that end on or before a day into one read-only table per year; returns the tables that grew.
 
     The view shows the same rows. Repeating it adds what has become old since to the table of its year, which is named
-    after the days that it holds; a part between them that is not old yet, or was never loaded, begins a table of its
-    own, so that it can still be loaded.
+    after the days that it holds; a part between them that is not old yet, or was never loaded (no load came through),
+    begins a table of its own, so that it can still be loaded.
     """
     refuse_no_metadata(connection)
     view, what = TableName.parse(parts.view), f"{connection.name}: {parts.view}, freezing"
     with connecting(connection, what=what, effect="Nothing was changed.") as session, session.transaction():
         begin_parts(session, view)
-        groups = _old_by_year(known_parts(session, view), before)
+        groups = _old_by_year(session, known_parts(session, view), before)
         return tuple(str(fold_parts(session, view, group)) for group in groups)
 
 
@@ -147,7 +148,7 @@ def add_column_to_parts(connection: Connection, parts: PartTables, *, column: st
         return add_part_column(session, view, column, kind)
 
 
-def _old_by_year(parts: Sequence[KnownPart], before: date) -> list[list[KnownPart]]:
+def _old_by_year(session: Session, parts: Sequence[KnownPart], before: date) -> list[list[KnownPart]]:
     """What each read-only table is to hold, where that is not one table yet.
 
     A part that is not old, or was never loaded, separates what is before from what is behind it: nothing is frozen
@@ -156,7 +157,7 @@ def _old_by_year(parts: Sequence[KnownPart], before: date) -> list[list[KnownPar
     groups: list[list[KnownPart]] = []
     last: KnownPart | None = None
     for part in parts:
-        old = part.frozen or part.end <= before
+        old = part.frozen or (part.end <= before and was_loaded(session, part))
         if old and last is not None and last.end == part.start and last.start.year == part.start.year:
             groups[-1].append(part)
         elif old:
