@@ -120,9 +120,35 @@ def test_a_cursor_takes_each_range_once_as_it_was_recorded_and_in_parts(reader):
     assert "EqualTo(id,2)" in plan_of(frame.where("id = 2")).partition("PushedFilters")[2]
     assert "changed" in plan.partition("JDBCRelation(")[2].partition("numPartitions")[0]
     assert reader.ids(source, reader.take(source)) == [1, 10]
+    second = reader.last
+    for endless in ("infinity", "-infinity"):
+        reader.sql(f"INSERT INTO users VALUES (11, 'far', '{endless}')")
+        for take_it in (
+            lambda: reader.take(source),
+            lambda: Jdbc("db", table="users").look_by(
+                CursorCut("changed", every=timedelta(hours=1)), replace(reader.ctx(), run_time=TIME, last_window=None)
+            ),
+        ):
+            with pytest.raises(InputError, match=rf"no finite changed \({endless}\)"):
+                take_it()
+        reader.sql("DELETE FROM users WHERE id = 11")
+    assert reader.last == second
+    assert reader.take(source) is None
     reader.sql("ALTER TABLE users ALTER changed DROP NOT NULL; INSERT INTO users VALUES (11, 'never', NULL)")
     with pytest.raises(InputError, match="NULL"):
         reader.take(source)
+    reader.sql("DELETE FROM users WHERE id = 11; CREATE DOMAIN odd AS float4")
+    for kind in ("float4", "float8", "numeric", "odd"):
+        numbers = Jdbc("db", query=f"SELECT id, id::{kind} AS n FROM users", cursor="n")
+        reader.last = None
+        reader.take(numbers)
+        with pytest.raises(InputError, match=r"no finite n \(NaN\)"):
+            reader.take(replace(numbers, query=f"{numbers.query} UNION ALL SELECT 12, 'NaN'::{kind}"))
+    # An earlier release took it: nothing would ever come again, without a word.
+    reader.last = replace(first, window={**first.window, "upto": "infinity"})
+    with pytest.raises(InputError, match="was taken up to infinity") as stuck:
+        reader.take(source)
+    assert "under a new name" in stuck.value.hint
 
 
 def test_a_query_with_percent_signs_is_read_by_its_cursor_again_and_again(reader):

@@ -12,7 +12,7 @@ Consequences:
     - A cursor sees no deletes, and no row that is committed late with a value equal to or below one that was already
       taken: use a column that the database sets at the change, and a snapshot from time to time. A date is equal for a
       whole day, so a run warns of it: load whole days (``IncrementalLoader(every="1 day")``). Rows whose cursor is
-      NULL are refused, since they would never arrive.
+      NULL, infinite or no number are refused, since they, or all that comes later, would never arrive.
     - Parallel parts are read by sessions of their own: choose a key that does not change (an id), or a row could be
       read twice or not at all while it moves.
     - A snapshot's fingerprint makes the server read the table once. For a large one name a cursor.

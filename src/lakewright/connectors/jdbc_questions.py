@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakewright.connectors.postgres_connection import Session, TableName, ask, beside_values, no_such_table, quoted
+from lakewright.connectors.postgres_connection import (
+    Session,
+    TableName,
+    ask,
+    beside_values,
+    no_such_table,
+    quoted,
+    words,
+)
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
 from lakewright.model.arrivals import JsonValue
 
@@ -22,6 +30,7 @@ __all__ = [
     "ask_intervals",
     "ask_lower",
     "ask_range",
+    "is_endless",
     "relation",
 ]
 
@@ -30,6 +39,14 @@ _READABLE = frozenset(
      "date", "timestamp", "timestamptz", "bytea", "uuid", "json", "jsonb", "inet", "cidr", "macaddr"]
 )  # fmt: skip
 """Types that Spark has a counterpart for; a range, an interval or a point would arrive as something else."""
+
+_ENDS = ("infinity", "-infinity")
+_ENDLESS = {
+    **dict.fromkeys(["date", "timestamp with time zone", "timestamp without time zone"], _ENDS),
+    **dict.fromkeys(["real", "double precision", "numeric"], ("NaN", "Infinity", "-Infinity")),
+    **dict.fromkeys(["smallint", "integer", "bigint"], ()),
+}
+"""The values of a type above or below all others: as the end of a range they leave nothing to come after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +137,25 @@ def ask_fingerprint(session: Session, source: Jdbc) -> tuple[int, str]:
     return int(row[0]), str(row[1])
 
 
-def ask_range(session: Session, source: Jdbc, after: str | None, kind: str, *, what: str) -> str | None:
+def ask_range(session: Session, source: Jdbc, after: str | None, found: FoundColumn, *, what: str) -> str | None:
     """The highest value of the cursor above ``after``, as text; None where nothing is newer."""
-    assert source.cursor is not None
-    cursor = quoted(source.cursor)
-    _refuse_nulls(session, source, what)
+    cursor = quoted(found.name)
+    _refuse_unreachable(session, source, found, what)
     highest = f"SELECT max({cursor})::text FROM ({_rows(source)}) AS r"
     if after is None:
         row = ask(session, highest).fetchone()
     else:
         newer = beside_values(f"{highest} WHERE {cursor} >")
-        row = ask(session, f"{newer} %s::{kind}", (after,)).fetchone()
-    return None if row is None or row[0] is None else str(row[0])
+        row = ask(session, f"{newer} %s::{found.kind}", (after,)).fetchone()
+    upto = None if row is None or row[0] is None else str(row[0])
+    if upto is not None and is_endless(upto):  # written since it was looked for
+        raise _endless(found.name, upto, what)
+    return upto
+
+
+def is_endless(value: str) -> bool:
+    """Whether a value, as text, is above or below all others."""
+    return value.lower() in ("nan", *_ENDS)
 
 
 def ask_lower(session: Session, value: str, kind: str, by: timedelta) -> str:
@@ -146,7 +170,7 @@ def ask_lower(session: Session, value: str, kind: str, by: timedelta) -> str:
 def ask_intervals(
     session: Session,
     source: Jdbc,
-    kind: str,
+    found: FoundColumn,
     every: timedelta,
     begun: datetime | None,
     end: datetime,
@@ -154,10 +178,9 @@ def ask_intervals(
     what: str,
 ) -> list[tuple[datetime, int]]:
     """The starts of the intervals before ``end`` that have rows, and how many, counted by the server in one query."""
-    assert source.cursor is not None
-    _refuse_nulls(session, source, what)
-    cursor, counted = beside_values(quoted(source.cursor)), beside_values(_rows(source))
-    moment = cursor if kind == "timestamp with time zone" else f"({cursor}::timestamp AT TIME ZONE 'UTC')"
+    _refuse_unreachable(session, source, found, what)
+    cursor, counted = beside_values(quoted(found.name)), beside_values(_rows(source))
+    moment = cursor if found.kind == "timestamp with time zone" else f"({cursor}::timestamp AT TIME ZONE 'UTC')"
     since, values = ("", (end,)) if begun is None else (f" AND {moment} >= %s", (end, begun))
     rows = ask(
         session,
@@ -168,16 +191,33 @@ def ask_intervals(
     return [(start.astimezone(UTC), int(count)) for start, count in rows]
 
 
-def _refuse_nulls(session: Session, source: Jdbc, what: str) -> None:
-    assert source.cursor is not None
-    cursor = quoted(source.cursor)
-    empty = ask(session, f"SELECT 1 FROM ({_rows(source)}) AS r WHERE {cursor} IS NULL LIMIT 1").fetchone()
-    if empty is not None:
-        raise InputError(
-            f"{what}: some rows have no {source.cursor} (NULL), so they would never be read. Nothing was read.",
-            hint=f'Fill it, or read query="SELECT *, coalesce({source.cursor}, ...) AS changed FROM ..." by '
-            'cursor="changed".',
-        )
+def _refuse_unreachable(session: Session, source: Jdbc, found: FoundColumn, what: str) -> None:
+    """Refuse rows that no range would ever have, or behind which none would ever have any."""
+    cursor = quoted(found.name)
+    ends = _ENDLESS.get(found.kind)
+    # A column of its own type is compared as such, so that an index serves; a domain only by its text.
+    compared, ends = (
+        (cursor, ends) if ends is not None else (f"{cursor}::text", ("NaN", "Infinity", "-Infinity", *_ENDS))
+    )
+    where = f"{cursor} IS NULL" + (f" OR {compared} IN ({', '.join(map(words, ends))})" if ends else "")
+    row = ask(session, f"SELECT {cursor}::text FROM ({_rows(source)}) AS r WHERE {where} LIMIT 1").fetchone()
+    if row is None:
+        return
+    if row[0] is not None:
+        raise _endless(found.name, str(row[0]), what)
+    raise InputError(
+        f"{what}: some rows have no {found.name} (NULL), so they would never be read. Nothing was read.",
+        hint=f'Fill it, or read query="SELECT *, coalesce({found.name}, ...) AS changed FROM ..." by cursor="changed".',
+    )
+
+
+def _endless(cursor: str, value: str, what: str) -> InputError:
+    return InputError(
+        f"{what}: some rows have no finite {cursor} ({value}), so they, or all that comes later, would never be read. "
+        "Nothing was read.",
+        hint=f"Correct it, or leave them out: query=\"SELECT * FROM ... WHERE {cursor} > '-infinity' AND {cursor} < "
+        "'infinity'\".",
+    )
 
 
 def ask_bounds(session: Session, source: Jdbc, found: FoundColumn, where: str) -> dict[str, JsonValue] | None:

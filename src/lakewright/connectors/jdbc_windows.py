@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakewright.connectors.jdbc_questions import FoundColumn, ask_bounds, ask_intervals, ask_lower, ask_range
+from lakewright.connectors.jdbc_questions import (
+    FoundColumn,
+    ask_bounds,
+    ask_intervals,
+    ask_lower,
+    ask_range,
+    is_endless,
+)
 from lakewright.connectors.postgres_connection import Session, quoted, words
-from lakewright.errors import ConfigurationError
+from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.arrivals import JsonValue, Window
 from lakewright.model.loads import CursorCut
 from lakewright.model.protocols import Found, SourceContext
@@ -37,8 +44,12 @@ class _Cutting:
     what: str
 
     @property
+    def cursor(self) -> FoundColumn:
+        return self.columns[self.cut.cursor]
+
+    @property
     def kind(self) -> str:
-        return self.columns[self.cut.cursor].kind
+        return self.cursor.kind
 
     def found(self, window: dict[str, JsonValue], summary: str) -> Found:
         """With the real bounds of the key, by which the rows are read in parallel."""
@@ -78,7 +89,13 @@ def cut_windows(
 
 def _newer(cutting: _Cutting, last: Window | None) -> Sequence[Found]:
     after = None if last is None else str(last["upto"])
-    upto = ask_range(cutting.session, cutting.source, after, cutting.kind, what=cutting.what)
+    if after is not None and is_endless(after):
+        raise InputError(
+            f"{cutting.what}: {cutting.cut.cursor} was taken up to {after}, above which there is nothing: no later row "
+            "would ever be read. Nothing was read.",
+            hint="Correct the rows that have it, and declare the source under a new name: it begins with all rows.",
+        )
+    upto = ask_range(cutting.session, cutting.source, after, cutting.cursor, what=cutting.what)
     low = after
     if after is not None and cutting.cut.overlap is not None:
         low = ask_lower(cutting.session, after, cutting.kind, cutting.cut.overlap)
@@ -98,7 +115,7 @@ def _intervals(cutting: _Cutting, last: Window | None, every: timedelta, ctx: So
     assert ctx.run_time is not None
     end = ctx.run_time - (ctx.run_time - _EPOCH) % every
     begun = None if last is None else datetime.fromisoformat(str(last["to"]))
-    starts = ask_intervals(cutting.session, cutting.source, cutting.kind, every, begun, end, what=cutting.what)
+    starts = ask_intervals(cutting.session, cutting.source, cutting.cursor, every, begun, end, what=cutting.what)
     found: list[Found] = []
     for start, rows in starts:
         window: dict[str, JsonValue] = {
