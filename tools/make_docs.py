@@ -65,7 +65,8 @@ CONNECTION_KEYS = {
     "url": "`postgresql://USER@HOST:PORT/DATABASE`, `kafka://HOST:PORT,HOST:PORT`, or `debezium://HOST:PORT`. "
     "Never with a password.",
     "password": "A reference to the password of a database, such as `secret://env/BLOG_DB_PASSWORD`.",
-    "options": "Options of the client by their own names; a secret among them is a reference.",
+    "options": "Options of the client by their own names; a secret among them is a reference. One that begins with "
+    "`spark.` goes to the client of Spark alone, without that prefix.",
     "service": "`postgres`, `kafka` or `debezium`: the one that `lakewright services up` runs for this project, and no "
     "other key.",
 }

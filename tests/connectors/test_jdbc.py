@@ -52,11 +52,12 @@ class Reader:
         self.spark, self.database = spark, database
         monkeypatch.setenv("JDBC_TEST_PASSWORD", database.password)
         self.last: Arrival | None = None
+        self.options: dict[str, str] = {}
 
     def connections(self, *, user: str | None = None, port: int | None = None) -> Connections:
         at = self.database
         url = f"postgresql://{user or at.user}@{at.host}:{port or at.port}/{at.name}"
-        return Connections({"db": Connection("db", url, Secret("secret://env/JDBC_TEST_PASSWORD"))})
+        return Connections({"db": Connection("db", url, Secret("secret://env/JDBC_TEST_PASSWORD"), self.options)})
 
     def ctx(self, **other: Any) -> SourceContext:
         last = None if self.last is None else self.last.window
@@ -179,8 +180,11 @@ def test_a_snapshot_is_taken_only_where_a_row_changed(reader):
     # The rows of a snapshot have a version, by which a correction finds them, and which no other snapshot has.
     versions = {reader.frame(source, one).first()["_lw_file_version"] for one in (first, second)}
     assert (len(versions), None in versions) == (2, False)
-    query = Jdbc("db", query="SELECT id, name FROM users WHERE id < 3;")
-    assert reader.ids(query, reader.take(query)) == [1, 2]
+    # An option for Spark's driver alone, which PostgreSQL's own client would refuse.
+    reader.options = {"spark.options": "-c statement_timeout=54321"}
+    query = Jdbc("db", query="SELECT id, current_setting('statement_timeout') AS waits FROM users WHERE id < 3;")
+    rows = reader.frame(query, reader.take(query)).select("id", "waits").collect()
+    assert sorted(map(tuple, rows)) == [(1, "54321ms"), (2, "54321ms")]
 
 
 def test_a_date_as_cursor_is_warned_of_because_it_is_equal_for_a_whole_day(reader):
@@ -263,6 +267,26 @@ def test_an_address_of_ipv6_is_written_as_java_reads_it():
     connection = Connection("db", "postgresql://blog@[::1]:5433/blog")
     assert jdbc_options(connection)["url"].startswith("jdbc:postgresql://[::1]:5433/blog?")
     assert connection_arguments(connection).values["host"] == "::1"
+
+
+def test_what_begins_with_spark_goes_to_its_driver_alone_which_looks_whether_the_server_is_there(monkeypatch):
+    monkeypatch.setenv("JDBC_TEST_PASSWORD", "hush")
+    hidden = Secret("secret://env/JDBC_TEST_PASSWORD")
+    options = {"spark.socketTimeout": "600", "spark.sslpassword": hidden, "sslmode": "require", "sslkey": hidden}
+    connection = Connection(
+        "db", "postgresql://blog@db/blog?target_session_attrs=any&spark.loginTimeout=9", None, options
+    )
+    driver = jdbc_options(connection)
+    assert (driver["tcpKeepAlive"], driver["socketTimeout"], driver["loginTimeout"]) == ("true", "600", "9")
+    assert (driver["sslpassword"], driver["sslmode"]) == ("hush", "require")
+    assert driver["url"] == "jdbc:postgresql://db:5432/blog?target_session_attrs=any&ApplicationName=lakewright"
+    assert not [name for name in driver if name.startswith("spark.")]
+    ours = connection_arguments(connection)
+    assert not [name for name in ours.values if name.startswith("spark.") or name in ("socketTimeout", "tcpKeepAlive")]
+    assert (ours.values["sslmode"], ours.values["keepalives_idle"], ours.hidden) == ("require", "30", ("sslkey",))
+    ours.mask()
+    off = Connection("db", connection.url, None, {"spark.tcpKeepAlive": "false"})
+    assert jdbc_options(off)["tcpKeepAlive"] == "false"
 
 
 def _has_role(reader: Reader, name: str) -> bool:

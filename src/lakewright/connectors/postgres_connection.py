@@ -1,15 +1,16 @@
 """Reaching PostgreSQL: by psycopg for questions and transactions, by Spark's JDBC source for rows.
 
 The password is looked up here, at the last moment, and handed on as an option of its own: it is in no URL, plan or
-message.
+message. What the url and the options of a connection say goes to both; an option that begins with ``spark.`` goes to
+Spark's driver alone, without that prefix: libpq refuses what it does not know, such as ``socketTimeout``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from lakewright.connectors.postgres_errors import explain_database_error
@@ -38,10 +39,12 @@ __all__ = [
 ]
 
 Session: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+Given = TypeVar("Given", bound="str | Secret")
 
 _CONNECT_SECONDS = 10
 LOCK_SECONDS = 90
 _SILENT_SECONDS = 60
+_SPARK_ONLY = "spark."
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex'; "
     "SET extra_float_digits = 1; SET standard_conforming_strings = on; "
@@ -137,12 +140,12 @@ def connection_arguments(connection: Connection) -> ConnectionArguments:
         "application_name": "lakewright",
         "connect_timeout": str(_CONNECT_SECONDS),
         "keepalives_idle": "30",
-        **dict(parse_qsl(parts.query)),
-        **connection.revealed_options(),
+        **_for_both(dict(parse_qsl(parts.query))),
+        **_for_both(connection.revealed_options()),
     }
     if parts.username:
         found["user"] = unquote(parts.username)
-    hidden = [name for name, value in connection.options.items() if isinstance(value, Secret)]
+    hidden = [name for name, value in _for_both(connection.options).items() if isinstance(value, Secret)]
     if connection.password is not None:
         found["password"] = connection.password.reveal()
         hidden.append("password")
@@ -193,7 +196,8 @@ def _explained(error: Exception, what: str, effect: str, reading: bool) -> Excep
 def jdbc_options(connection: Connection) -> dict[str, str]:
     """The options of Spark's JDBC source; the password is one of its own, which Spark shows nowhere."""
     parts = urlsplit(connection.url)
-    rest = {**dict(parse_qsl(parts.query)), "ApplicationName": "lakewright"}
+    asked, own = dict(parse_qsl(parts.query)), connection.revealed_options()
+    rest = {**_for_both(asked), "ApplicationName": "lakewright"}
     database = parts.path.lstrip("/") or (parts.username or "")
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname  # of IPv6
     options = {
@@ -201,13 +205,24 @@ def jdbc_options(connection: Connection) -> dict[str, str]:
         "driver": "org.postgresql.Driver",
         # A timestamp without a time zone stays one: read as UTC, it would depend on the machine.
         "preferTimestampNTZ": "true",
-        **connection.revealed_options(),
+        # Or a machine that vanished in the middle of an answer would be waited for without end.
+        "tcpKeepAlive": "true",
+        **_for_both(own),
+        **_for_spark({**asked, **own}),
     }
     if parts.username:
         options["user"] = unquote(parts.username)
     if connection.password is not None:
         options["password"] = connection.password.reveal()
     return options
+
+
+def _for_both(options: Mapping[str, Given]) -> dict[str, Given]:
+    return {name: value for name, value in options.items() if not name.startswith(_SPARK_ONLY)}
+
+
+def _for_spark(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(_SPARK_ONLY): value for name, value in options.items() if name.startswith(_SPARK_ONLY)}
 
 
 def no_such_table(session: Session, table: TableName, *, what: str) -> ConfigurationError:
