@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -56,7 +56,7 @@ def test_the_settings_of_a_topic_are_told_in_words(kafka: Kafka, monkeypatch: py
     connections = Connections({"broker": Connection("broker", f"kafka://{kafka.bootstrap}")})
     into: Any = KafkaMessages("broker", topic, key="user")
     assert isinstance(into, MaintainsItself)
-    done, said = into.maintain("alerts", connections=connections, dry_run=False)
+    done, said = into.maintain("alerts", connections=connections, dry_run=False, now=datetime.now(UTC))
     assert not done
     assert "is not compacted (cleanup.policy=delete)" in said
     settings = {

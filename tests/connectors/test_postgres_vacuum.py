@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from lakewright.connectors.postgres_table import PostgresTable
@@ -40,6 +42,8 @@ def test_dead_rows_go_and_the_file_keeps_its_size(postgres, monkeypatch):
     assert "daily" in str(refused.value.hint)
     into = PostgresTable("db", "daily")
     assert isinstance(into, MaintainsItself)
-    done, said = into.maintain("daily", connections=Connections({"db": connection}), dry_run=False)
+    done, said = into.maintain(
+        "daily", connections=Connections({"db": connection}), dry_run=False, now=datetime.now(UTC)
+    )
     assert done
     assert "0 dead rows vacuumed" in said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -10,8 +10,8 @@ from lakewright.connectors.postgres_part_tables import PostgresParts
 from lakewright.errors import ConfigurationError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
-from lakewright.patterns.idempotency.fast_metadata_cleaner import freeze_parts
 from lakewright.patterns.idempotency.merger import Merger
+from lakewright.store import this_process
 from tests.connectors.test_postgres_table import Database, shop_files
 from tests.pipelines.shop import land, made, ok, order
 
@@ -30,7 +30,6 @@ def failing_at(name: str) -> None:
 
 
 def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database):
-    into = PostgresParts("db", "daily", clean="drop")
     files = shop_files(database)
     declared = files["pipelines/shop.py"].replace(
         'PostgresTable("db", "daily")', 'PostgresParts("db", "daily", clean="drop")'
@@ -82,10 +81,34 @@ def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database)
     assert isinstance(retyped, SchemaChangeError)
     assert "the column amount is bigint in the table and numeric(12,4) in the rows" in str(retyped)
     assert database.rows("SELECT * FROM pg_attribute WHERE attname = 'further'") == []
-    shop = project({"pipelines/shop.py": gained})
+    shop = project({"pipelines/shop.py": gained.replace('clean="drop")', 'clean="drop", freeze_after="90 days")')})
 
-    frozen = freeze_parts(database.connection, into.parts, before=date(2026, 1, 3))
-    assert tables() == list(frozen) == ["daily_frozen_20260101_20260103"]
+    def backfill() -> list[str]:
+        names, wish = shop.backfill_wish("2026-01-01", "2026-01-03", select=["daily"], outdated=False)
+        return [line for line in shop.plan_backfill(names, wish).warnings if "frozen" in line]
+
+    # What is older becomes read-only by `lakewright maintain`, and plans tell of it.
+    into, april = shop.graph["daily"].into, datetime(2026, 4, 2, tzinfo=UTC)
+    assert backfill() == []
+    would = into.maintain("daily", connections=database.connections, dry_run=True, now=april)
+    assert would == (True, "1 slices to freeze; 2 of at most 400 tables")
+    assert tables() == ["daily_d20260101", "daily_d20260102"]
+    done = into.maintain("daily", connections=database.connections, dry_run=False, now=april)
+    assert done == (True, "1 slices frozen in daily_frozen_20260101_20260102; 2 of at most 400 tables")
+    assert tables() == ["daily_d20260102", "daily_frozen_20260101_20260102"]
+    assert backfill() == ["daily 2026-01-01: frozen in a read-only table of db: daily: it will be refused."]
+    assert backfill()[0].removeprefix("daily ") in shop.plan(["daily"], at="2026-01-03").backfill_limits["daily"]
+    owner = this_process()
+    shop.store.leases.register(owner, timedelta(minutes=1), shop._now())
+    shop.store.leases.acquire("daily", "2026-01-02", owner_id=owner.owner_id, run_id="r9", now=shop._now())
+    (left,) = shop.maintain().outcomes
+    assert (left.state, left.reason) == ("left", "run r9 writes to it just now")
+    shop.store.leases.forget(owner.owner_id)
+    (frozen,) = shop.maintain().outcomes
+    assert (frozen.dataset, frozen.state) == ("daily", "done")
+    assert tables() == ["daily_frozen_20260101_20260103"]
+    (nothing,) = shop.maintain().outcomes
+    assert (nothing.state, nothing.reason) == ("nothing", "1 of at most 400 tables; none to freeze")
     refused = shop.run(["daily"], at="2026-01-03", again=True, slices=["2026-01-01"]).errors[0]
     assert isinstance(refused, TargetError)
     assert "is frozen" in str(refused)
@@ -116,6 +139,7 @@ def test_a_month_or_a_week_is_a_table_and_an_attempt_that_was_overtaken_changes_
 def test_what_cannot_be_cleaned_so_is_refused_when_it_is_declared():
     with pytest.raises(ConfigurationError, match="TRUNCATE and DROP know whole tables only"):
         PostgresParts("db", "daily").check_writer("daily", Merger(keys=["day"]))
-    for wrong in ({"connection": ""}, {"every": "year"}, {"clean": "delete"}, {"view": ""}):
+    wrongs = [{"connection": ""}, {"every": "year"}, {"clean": "delete"}, {"view": ""}]
+    for wrong in (*wrongs, {"freeze_after": "2 hours"}, {"freeze_after": "a while"}):
         with pytest.raises(ConfigurationError):
             PostgresParts(**{"connection": "db", "view": "daily", **wrong})

@@ -39,8 +39,8 @@ def maintain(
     """Join the small files of tables into large ones, and delete files that are no longer used.
 
     Rows stay as they are and nothing becomes stale; runs and streams go on beside it. What is worth joining, and how
-    long old files are kept, a dataset says by maintenance=Compactor(...). A table of PostgreSQL is vacuumed there; of a
-    topic the settings are looked at.
+    long old files are kept, a dataset says by maintenance=Compactor(...). A table of PostgreSQL is vacuumed there, and
+    its old parts are frozen (freeze_after); of a topic the settings are looked at.
     """
     with open_project(screen) as project:
         summary = project.maintain(select or (), everything=everything, dry_run=dry_run, vacuum=not no_vacuum)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.kafka_client import KafkaClient
@@ -141,7 +141,7 @@ class KafkaMessages:
             timeout=self.transaction_timeout, path=self.shown, order=self.order, answer_timeout=self.answer_timeout,
         )  # fmt: skip
 
-    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
+    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool, now: datetime) -> tuple[bool, str]:
         """Nothing is done to a topic: its settings are read, and what they mean for readers is told."""
         from lakewright.connectors.kafka_compaction import check_log_compaction
 

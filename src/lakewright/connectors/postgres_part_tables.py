@@ -10,7 +10,9 @@ Consequences:
     - "The old slice or the new one" holds for each query of a reader in READ COMMITTED, which is the default. In a
       REPEATABLE READ transaction that began before the slice was made again, its part reads as empty: TRUNCATE and DROP
       are no part of a snapshot.
-    - A slice that was frozen (``freeze_parts``) is refused.
+    - With ``freeze_after`` older slices are folded into a read-only table per year by ``lakewright maintain``; schedule
+      it, or the view comes to ``max_parts`` tables and takes no new slice. A slice that was frozen is refused, so let
+      that be longer than rows come late. Plans and dry runs of a backfill tell of such slices.
     - A column that the step has gained is added to all parts, frozen ones too, before the data: the others read NULL.
       One that it has lost, or whose new type does not fit into the old one, is refused.
 """
@@ -19,14 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.connectors.postgres_opened import OpenedRelation, PostgresDestination
 from lakewright.errors import ConfigurationError, LeaseHeldError
+from lakewright.model.connections import Connections
 from lakewright.model.parts import Part, PartTables
 from lakewright.model.protocols import Writer
 from lakewright.model.receipts import Change
 from lakewright.model.slices import Slice
+from lakewright.model.times import parse_duration
 
 if TYPE_CHECKING:  # a project file names destinations before Spark is there
     from pyspark.sql import DataFrame
@@ -47,6 +52,8 @@ class PostgresParts(PostgresDestination):
     every: Literal["day", "week", "month"] = "day"
     clean: Literal["truncate", "drop"] = "truncate"
     max_parts: int = 400
+    freeze_after: str | None = None
+    """Slices that ended so long ago ("90 days") become read-only, by ``lakewright maintain``."""
 
     def __post_init__(self) -> None:
         if not self.connection:
@@ -57,6 +64,8 @@ class PostgresParts(PostgresDestination):
                 hint="For years, outside a pipeline: replace_part_table.",
             )
         self.parts  # noqa: B018  (a wrong option is told when the file is loaded)
+        if self.freeze_after is not None and parse_duration(self.freeze_after) < timedelta(days=1):
+            raise ConfigurationError(f"PostgresParts: freeze_after is at least '1 day', not {self.freeze_after!r}.")
 
     @property
     def parts(self) -> PartTables:
@@ -69,6 +78,44 @@ class PostgresParts(PostgresDestination):
     @property
     def opened_as(self) -> type[OpenedParts]:
         return OpenedParts
+
+    @property
+    def asks_for_maintenance(self) -> bool:
+        """Whether `lakewright maintain` has something to do here, without a policy of the dataset."""
+        return self.freeze_after is not None
+
+    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool, now: datetime) -> tuple[bool, str]:
+        """Freeze the slices that are old enough; tells which tables grew, and how many there are."""
+        from lakewright.connectors.postgres_connection import TableName, connecting
+        from lakewright.connectors.postgres_part_freezing import fold_parts, old_by_year, parts_there
+        from lakewright.connectors.postgres_parts import begin_parts
+
+        connection, view = self._connection(dataset, connections), TableName.parse(self.view)
+        what = f"{dataset} ({self.shown}), freezing"
+        with connecting(connection, what=what, effect="Nothing was changed.") as session, session.transaction():
+            groups, grown = [], []
+            if self.freeze_after is not None and parts_there(session, view):
+                if not dry_run:
+                    begin_parts(session, view)
+                groups = old_by_year(session, view, (now - parse_duration(self.freeze_after)).date())
+                grown = [] if dry_run else [str(fold_parts(session, view, group)) for group in groups]
+            there = f"{len(parts_there(session, view)):,} of at most {self.max_parts:,} tables"
+        if self.freeze_after is None:
+            return False, f"{there}; without freeze_after none is frozen"
+        old = sum(not part.frozen for group in groups for part in group)
+        done = "to freeze" if dry_run else f"frozen in {', '.join(grown)}"
+        return bool(groups), f"{old:,} slices {done}; {there}" if groups else f"{there}; none to freeze"
+
+    def frozen(self, dataset: str, slices: Sequence[Slice], *, connections: Connections) -> Sequence[str]:
+        """Of these slices, those that lie in a read-only table."""
+        from lakewright.connectors.postgres_connection import TableName, connecting
+        from lakewright.connectors.postgres_part_freezing import parts_there
+
+        connection = self._connection(dataset, connections)
+        with connecting(connection, what=f"{dataset} ({self.shown})", reading=True) as session:
+            frozen = [part for part in parts_there(session, TableName.parse(self.view)) if part.frozen]
+        days = {one.id: one.interval.start.date() for one in slices if one.kind == "event"}
+        return [name for name, day in days.items() if any(part.start <= day < part.end for part in frozen)]
 
     def check_writer(self, dataset: str, writer: Writer) -> None:
         """Refuse what does not replace slices: metadata operations know whole tables only."""

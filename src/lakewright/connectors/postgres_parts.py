@@ -17,18 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from lakewright.connectors.postgres_connection import Session, TableName, ask, quoted, words
+from lakewright.connectors.postgres_connection import Session, TableName, ask, quoted
 from lakewright.connectors.postgres_shape import lock_key, refuse_retyped, stored_columns
 from lakewright.errors import ConfigurationError, LimitExceeded, SchemaChangeError, TargetError
 from lakewright.model.parts import Part
 
 __all__ = [
     "KnownPart", "add_gained_columns", "add_part_column", "attach", "begin_parts", "clean_by_drop", "create_part",
-    "fold_parts", "known_parts", "lock_view", "note_loaded", "refuse_frozen", "refuse_no_metadata", "swap_in",
-    "types_of_parts", "was_loaded",
+    "known_parts", "lock_view", "note_loaded", "notes_of", "refuse_frozen", "refuse_no_metadata", "swap_in",
+    "types_of_parts",
 ]  # fmt: skip
-
-_FROZEN = "_lw_frozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +45,14 @@ def begin_parts(session: Session, view: TableName) -> None:
     ask(session, f"SELECT pg_advisory_xact_lock({lock_key(f'parts of {view}')})")
     ask(
         session,
-        f"CREATE TABLE IF NOT EXISTS {_notes(view)} (view text, part text, starts date NOT NULL, ends date NOT NULL, "
+        f"CREATE TABLE IF NOT EXISTS {notes_of(view)} (view text, part text, starts date NOT NULL, ends date NOT NULL, "
         "frozen boolean NOT NULL DEFAULT false, loaded date[] NOT NULL DEFAULT '{}', PRIMARY KEY (view, part))",
     )
 
 
 def known_parts(session: Session, view: TableName) -> list[KnownPart]:
     """The parts in order of time."""
-    asked = f"SELECT part, starts, ends, frozen, loaded FROM {_notes(view)} WHERE view = %s ORDER BY starts, part"
+    asked = f"SELECT part, starts, ends, frozen, loaded FROM {notes_of(view)} WHERE view = %s ORDER BY starts, part"
     return [
         KnownPart(view.beside(name), starts, ends, frozen, tuple(loaded))
         for name, starts, ends, frozen, loaded in ask(session, asked, (view.name,))
@@ -77,7 +75,7 @@ def create_part(session: Session, view: TableName, part: Part, types: Mapping[st
     if len(parts) >= limit:
         raise LimitExceeded(
             f"{view}: one more part would make {len(parts) + 1:,} tables, and the limit is {limit:,}. Nothing was "
-            "written. Freeze old parts (freeze_parts), or raise max_parts.",
+            "written. Freeze old parts (freeze_after and `lakewright maintain`, or freeze_parts), or raise max_parts.",
             dataset=str(view),
             slice_id=str(part.start),
             rows=len(parts),
@@ -91,7 +89,7 @@ def create_part(session: Session, view: TableName, part: Part, types: Mapping[st
         types = types_of_parts(session, parts[-1].table, types, what=str(view))
     lock_view(session, view)
     _create(session, table, types)
-    asked = f"INSERT INTO {_notes(view)} (view, part, starts, ends) VALUES (%s, %s, %s, %s)"
+    asked = f"INSERT INTO {notes_of(view)} (view, part, starts, ends) VALUES (%s, %s, %s, %s)"
     ask(session, asked, (view.name, table.name, part.start, part.end))
     attach(session, view)
     return table
@@ -115,19 +113,8 @@ def swap_in(session: Session, view: TableName, part: KnownPart, new: TableName) 
     attach(session, view)
 
 
-def was_loaded(session: Session, part: KnownPart) -> bool:
-    """Whether a load has ever come through: the table is made before the rows come.
-
-    Other loaders (after ``prepare_part``) note no days: their rows tell.
-    """
-    if part.loaded:
-        return True
-    row = ask(session, f"SELECT EXISTS (SELECT FROM {part.table.sql})").fetchone()
-    return row is not None and bool(row[0])
-
-
 def note_loaded(session: Session, view: TableName, table: TableName, days: Sequence[date]) -> None:
-    asked = f"UPDATE {_notes(view)} SET loaded = %s WHERE view = %s AND part = %s"
+    asked = f"UPDATE {notes_of(view)} SET loaded = %s WHERE view = %s AND part = %s"
     ask(session, asked, (list(days), view.name, table.name))
 
 
@@ -172,42 +159,6 @@ def add_gained_columns(session: Session, view: TableName, types: Mapping[str, st
     return [*stored, *gained]
 
 
-def fold_parts(session: Session, view: TableName, parts: Sequence[KnownPart]) -> TableName:
-    """Put parts that follow each other into one read-only table, which takes their place.
-
-    Where one of them is frozen already, the others are added to its table: no row of it is written again.
-    """
-    start, end = min(part.start for part in parts), max(part.end for part in parts)
-    table = view.beside(f"{view.name}_frozen_{start:%Y%m%d}_{end:%Y%m%d}")
-    home = next((part for part in parts if part.frozen), None)
-    if home is None:
-        ask(session, f"CREATE TABLE {table.sql} (LIKE {parts[0].table.sql} INCLUDING ALL)")
-        _make_read_only(session, table)
-    others = [part for part in parts if part != home]
-    _add_rows(session, table if home is None else home.table, others)
-    lock_view(session, view)
-    if home is not None and home.table != table:
-        ask(session, f"ALTER TABLE {home.table.sql} RENAME TO {quoted(table.name)}")
-    names = [part.table.name for part in parts]
-    ask(session, f"DELETE FROM {_notes(view)} WHERE view = %s AND part = ANY(%s)", (view.name, names))
-    loaded = sorted(day for part in parts for day in part.loaded)
-    asked = f"INSERT INTO {_notes(view)} VALUES (%s, %s, %s, %s, true, %s)"
-    ask(session, asked, (view.name, table.name, start, end, loaded))
-    attach(session, view)
-    for part in others:
-        ask(session, f"DROP TABLE {part.table.sql}")
-    return table
-
-
-def _add_rows(session: Session, frozen: TableName, parts: Sequence[KnownPart]) -> None:
-    """Copy the rows of parts into a read-only table. Others may read it meanwhile, and nobody writes to it."""
-    columns = ", ".join(quoted(name) for name in stored_columns(session, frozen) or {})
-    ask(session, f'ALTER TABLE {frozen.sql} DISABLE TRIGGER "{_FROZEN}"')
-    for part in parts:
-        ask(session, f"INSERT INTO {frozen.sql} ({columns}) SELECT {columns} FROM {part.table.sql}")
-    ask(session, f'ALTER TABLE {frozen.sql} ENABLE TRIGGER "{_FROZEN}"')
-
-
 def types_of_parts(session: Session, table: TableName, types: Mapping[str, str], *, what: str) -> dict[str, str]:
     """The types that the parts have, which each new table of theirs gets too; refuses rows that do not fit into them.
 
@@ -242,21 +193,8 @@ def _create(session: Session, table: TableName, types: Mapping[str, str]) -> Non
     ask(session, f"CREATE TABLE {table.sql} ({', '.join(f'{quoted(name)} {kind}' for name, kind in types.items())})")
 
 
-def _make_read_only(session: Session, table: TableName) -> None:
-    refuse = table.beside("_lw_refuse_frozen").sql
-    ask(
-        session,
-        f"CREATE OR REPLACE FUNCTION {refuse}() RETURNS trigger LANGUAGE plpgsql AS "
-        f"{words('BEGIN RAISE EXCEPTION USING ERRCODE = $$25006$$, MESSAGE = TG_TABLE_NAME || $$ is frozen$$; END')}",
-    )
-    ask(
-        session,
-        f'CREATE TRIGGER "{_FROZEN}" BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table.sql} '
-        f"FOR EACH STATEMENT EXECUTE FUNCTION {refuse}()",
-    )
-
-
-def _notes(view: TableName) -> str:
+def notes_of(view: TableName) -> str:
+    """The table that tells of the parts, as SQL."""
     return view.beside("_lw_parts").sql
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import TableName
@@ -110,7 +111,7 @@ class PostgresTable(PostgresDestination):
                 hint="Add it to the keys, or leave partition_by_range out.",
             )
 
-    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
+    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool, now: datetime) -> tuple[bool, str]:
         """VACUUM the table and its ledger; returns what PostgreSQL tells of it."""
         from lakewright.connectors.postgres_vacuum import vacuum_postgres
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from lakewright.model.connections import Connections
@@ -73,7 +73,10 @@ class Maintenance(Protocol):
 
 @runtime_checkable
 class MaintainsItself(Protocol):
-    """A destination outside the lake that can be looked after where it is."""
+    """A destination outside the lake that can be looked after where it is.
 
-    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool) -> tuple[bool, str]:
+    One that says so itself (``asks_for_maintenance``) is looked after without a policy of its dataset.
+    """
+
+    def maintain(self, dataset: str, *, connections: Connections, dry_run: bool, now: datetime) -> tuple[bool, str]:
         """Do what is to be done there; tells whether there was anything, and what was done or found, in words."""

@@ -17,6 +17,7 @@ from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
 from lakewright.model.protocols import Source, SourceContext, Table, Writer
 from lakewright.model.receipts import Commit
+from lakewright.model.slices import Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,7 @@ __all__ = [
     "ChecksWriter",
     "CopiesSource",
     "Destination",
+    "Freezes",
     "KeyedChanges",
     "Log",
     "MergesRows",
@@ -143,6 +145,14 @@ class RestoresRows(Protocol):
         """Runs a job that takes the table back and applies the changes, in one transaction; None where a newer attempt
         was first. ``execution`` is a text that sorts as the slices do, ``back_to`` the position that receipts know.
         """
+
+
+@runtime_checkable
+class Freezes(Protocol):
+    """A destination that may hold old slices read-only."""
+
+    def frozen(self, dataset: str, slices: Sequence[Slice], *, connections: Connections) -> Sequence[str]:
+        """The ids of those that are: making them again is refused. Asks the destination."""
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """What a backfill would do to a dataset, and where it could not give what the slices held when they were first made.
 
-Answered from declarations, receipts and logs: no Spark starts and no data is read.
+Answered from declarations, receipts and logs, and by destinations that freeze old slices: no Spark starts and no data
+is read.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from lakewright.errors import ConfigurationError, LakewrightError
+from lakewright.model.outside import Freezes
 from lakewright.model.references import Latest, Pinned, Whole
 from lakewright.model.slices import Slice
 from lakewright.model.times import parse_duration
@@ -62,7 +64,7 @@ def backfill_cautions(shop: Workshop, plans: Sequence[DatasetPlan], now: datetim
     told = [line for plan in plans if plan.dataset.is_source for line in _by_source(shop, plan)]
     for repeat in _repeats(shop, plans):
         told += [*_by_reference(shop, repeat), *_by_code(shop, repeat), *_by_pin(shop, repeat, now)]
-        told += [*_by_restore(shop, repeat, now), *_by_merge(repeat)]
+        told += [*_by_restore(shop, repeat, now), *_by_merge(repeat), *_by_freezing(shop, repeat)]
     return told
 
 
@@ -84,6 +86,7 @@ def backfill_limits(shop: Workshop, plans: Sequence[DatasetPlan], now: datetime)
         else:
             repeat = _Repeat(dataset, [SliceState(one, "again", "") for one in slices])
             lines = [*_by_reference(shop, repeat), *_lost_pin(shop, repeat, now), *_lost_way_back(shop, repeat, now)]
+            lines += _by_freezing(shop, repeat)
         if lines:
             found[dataset.name] = tuple(line.removeprefix(f"{dataset.name} ") for line in lines)
     return found
@@ -259,6 +262,20 @@ def _unreadable(shop: Workshop, name: str, version: int, now: datetime) -> str |
         return f"is {age} old and can no longer be read"
     lost = shop.lake.lost_by_log(name, version)
     return f"can no longer be read: {len(lost)} of its files are gone" if lost else None
+
+
+def _by_freezing(shop: Workshop, repeat: _Repeat) -> list[str]:
+    """Slices that their destination holds read-only."""
+    name, into = repeat.dataset.name, repeat.dataset.into
+    if not isinstance(into, Freezes):
+        return []
+    try:
+        frozen = into.frozen(name, [state.slice for state in repeat.states], connections=shop.connections)
+    except LakewrightError as error:
+        return [f"{name}: whether its slices are frozen is not known: {error.message}"]
+    return (
+        [f"{repeat.slices(frozen)}: frozen in a read-only table of {into.shown}: it will be refused."] if frozen else []
+    )
 
 
 def _by_merge(repeat: _Repeat) -> list[str]:

@@ -100,7 +100,8 @@ def choose_tables(
     chosen: dict[str, Maintenance] = {}
     for name in names:
         dataset = shop.graph[name]
-        policy = dataset.maintenance or (Compactor() if everything else None)
+        asks = getattr(dataset.into, "asks_for_maintenance", False)
+        policy = dataset.maintenance or (Compactor() if everything or asks else None)
         if policy is not None and name not in shop.lake.borrowed:
             # The private outputs of a step are looked after with it.
             chosen |= dict.fromkeys([*dataset.outputs, name], policy)
@@ -262,5 +263,7 @@ def _look_after_outside(shop: Workshop, name: str, *, dry_run: bool) -> TableOut
     into = shop.graph[name].into
     if not isinstance(into, MaintainsItself):
         return TableOutcome(name, "nothing", "goes outside the lake, where it is looked after by others")
-    done, said = into.maintain(name, connections=shop.connections, dry_run=dry_run)
+    if owner := _writer_of(shop, shop.graph[name]):
+        return TableOutcome(name, "left", f"{owner} writes to it just now")
+    done, said = into.maintain(name, connections=shop.connections, dry_run=dry_run, now=shop.run.time)
     return TableOutcome(name, "done" if done else "nothing", said)

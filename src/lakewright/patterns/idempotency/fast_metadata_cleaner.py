@@ -30,21 +30,18 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakewright.connectors.postgres_connection import Session, TableName, ask, connecting, connection_arguments
+from lakewright.connectors.postgres_connection import TableName, ask, connecting, connection_arguments
 from lakewright.connectors.postgres_filling import CsvFilling, FrameFilling, column_types
+from lakewright.connectors.postgres_part_freezing import fold_parts, old_by_year
 from lakewright.connectors.postgres_part_load import load_part, part_table
 from lakewright.connectors.postgres_parts import (
-    KnownPart,
     add_part_column,
     begin_parts,
     clean_by_drop,
     create_part,
-    fold_parts,
-    known_parts,
     note_loaded,
     refuse_no_metadata,
     types_of_parts,
-    was_loaded,
 )
 from lakewright.connectors.postgres_version_load import Filling
 from lakewright.model.connections import Connection
@@ -132,8 +129,7 @@ def freeze_parts(connection: Connection, parts: PartTables, *, before: date) -> 
     view, what = TableName.parse(parts.view), f"{connection.name}: {parts.view}, freezing"
     with connecting(connection, what=what, effect="Nothing was changed.") as session, session.transaction():
         begin_parts(session, view)
-        groups = _old_by_year(session, known_parts(session, view), before)
-        return tuple(str(fold_parts(session, view, group)) for group in groups)
+        return tuple(str(fold_parts(session, view, group)) for group in old_by_year(session, view, before))
 
 
 def add_column_to_parts(connection: Connection, parts: PartTables, *, column: str, kind: str) -> int:
@@ -146,24 +142,6 @@ def add_column_to_parts(connection: Connection, parts: PartTables, *, column: st
     with connecting(connection, what=what, effect="Nothing was changed.") as session, session.transaction():
         begin_parts(session, view)
         return add_part_column(session, view, column, kind)
-
-
-def _old_by_year(session: Session, parts: Sequence[KnownPart], before: date) -> list[list[KnownPart]]:
-    """What each read-only table is to hold, where that is not one table yet.
-
-    A part that is not old, or was never loaded, separates what is before from what is behind it: nothing is frozen
-    there, and it may still come.
-    """
-    groups: list[list[KnownPart]] = []
-    last: KnownPart | None = None
-    for part in parts:
-        old = part.frozen or (part.end <= before and was_loaded(session, part))
-        if old and last is not None and last.end == part.start and last.start.year == part.start.year:
-            groups[-1].append(part)
-        elif old:
-            groups.append([part])
-        last = part if old else None
-    return [group for group in groups if len(group) > 1 or not group[0].frozen]
 
 
 def _load(filling: Filling, connection: Connection, parts: PartTables, day: date, *, whole: bool, what: str) -> int:
