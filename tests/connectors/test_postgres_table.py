@@ -630,15 +630,20 @@ def shop_files(database: Database, more: str = "") -> dict[str, str]:
 
 def test_a_pipeline_writes_repeats_plans_and_is_rebuilt_from_the_ledger(project, database):
     shop = project(shop_files(database, CUSTOMERS))
-    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 2)])
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-01T11:00:00Z", 2, 2)])
     ok(shop.run(at="2026-01-02"))
-    land(shop.folder, "d2.json", [order("c", "2026-01-01T12:00:00Z", 1), order("d", "2026-01-02T10:00:00Z", 4)])
+    land(shop.folder, "d2.json", [order("c", "2026-01-01T11:00:00Z", 1, 2), order("d", "2026-01-02T10:00:00Z", 4)])
     assert ("daily", "2026-01-01") in made(ok(shop.run(at="2026-01-03")))
+    # The second customer was corrected, with the same sequence: so it stays when what was wrong comes once more.
+    both = {("customers", "arrival-1"), ("customers", "arrival-2")}
+    assert made(ok(shop.run(["customers"], at="2026-01-03", again=True, slices=["arrival-1"]))) == both
+    customers = [(1, 4), (2, 1)]
+    assert database.rows("SELECT customer, amount FROM customers ORDER BY 1") == customers
     ok(shop.run(at="2026-01-03", again=True))
     truth = [("2026-01-01", 8, "2026-01-01"), ("2026-01-02", 4, "2026-01-02")]
     asked = "SELECT day::text, amount::int, _lw_event FROM daily ORDER BY 1"
     assert database.rows(asked) == truth
-    assert database.rows("SELECT customer, amount FROM customers") == [(1, 4)]
+    assert database.rows("SELECT customer, amount FROM customers ORDER BY 1") == customers
     live = shop.store.receipts.live_slices("daily")
     assert shop.store.receipts.live("daily", "2026-01-01").rows == 1
     shop.rebuild_store()

@@ -130,7 +130,7 @@ def test_a_changed_customer_leaves_yesterday_alone_and_a_backfill_gives_the_coun
     assert countries(shop) == [("a", "FR"), ("b", "IT"), ("c", "PL")]
 
     # One that comes too late is told once, and not looked at again by every run.
-    move(shop, "c4.json", "ES", since="2026-01-01T00:00:00Z")
+    move(shop, "c4.json", "ES", since="2025-06-01T00:00:00Z")
     ok(shop.run(at="2026-02-01"))
     states = shop.plan(at="2026-02-01")["located"].states
     assert [(s.slice.id, s.status, s.make) for s in states] == [
@@ -138,6 +138,10 @@ def test_a_changed_customer_leaves_yesterday_alone_and_a_backfill_gives_the_coun
         ("2026-01-02", "held", False),
     ]
     assert countries(shop) == [("a", "FR"), ("b", "IT"), ("c", "PL")]
+
+    # It corrects a version, and goes on doing so when the one that was wrong is merged again: all later ones follow.
+    ok(shop.run(["customers_history"], at="2026-02-01", again=True, slices=["arrival-1"]))
+    assert [row["country"] for row in rows_of(shop, "customers_history", "since", "country")] == ["ES", "IT", "PL"]
 
 
 def test_a_rollback_does_not_come_undone_by_itself_and_a_new_arrival_makes_its_slice_anew(shop):

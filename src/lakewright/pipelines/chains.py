@@ -20,13 +20,12 @@ __all__ = ["behind_earlier", "chained", "merges_older", "of_kind"]
 def merges_older(dataset: Dataset) -> bool:
     """Whether a slice that is merged again puts what it knew of a key over what later slices have brought."""
     writer = dataset.writer
-    if not isinstance(writer, Merger) or writer.history is not None or dataset.is_stream:
+    if not isinstance(writer, Merger) or dataset.is_stream:
         return False
-    if dataset.event_time in writer.keys:  # then no key is in two slices
-        return False
-    # A table outside of the lake keeps a row that is newer than the change; one that was deleted it would bring back.
-    compares = dataset.into is not None and writer.sequence is not None
-    return not compares or (writer.deleted is not None and writer.delete == "hard")
+    # Where the event time tells rows apart, no row is in two slices. To compare `sequence`, as a table outside of the
+    # lake does, is not enough: what comes again with the same value counts as a correction, and wins.
+    told_apart = writer.keys if writer.history is None else (*writer.keys, writer.history.valid_from)
+    return dataset.event_time not in told_apart
 
 
 def of_kind(live: Mapping[str, LiveSlice], kind: SliceKind) -> dict[str, LiveSlice]:
