@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from lakewright import JsonFiles, KafkaTopic, Merger, Pipeline, SkewBuffer
-from lakewright.errors import DefinitionError
+from lakewright.errors import DefinitionError, InputError
 from lakewright.failpoints import arm
 from lakewright.model.streams import Generation, Progress
 from lakewright.pipelines.accounts import accounts_of
@@ -20,7 +20,7 @@ from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.streams import watched
 from lakewright.pipelines.streams.skew import Kept, Standing
 from tests.pipelines.shop import ok
-from tests.pipelines.streaming import send, until, visit, visits_project
+from tests.pipelines.streaming import delete_before, send, until, visit, visits_project
 from tests.pipelines.test_streams import ids
 
 QUOTA = 4
@@ -62,8 +62,9 @@ def test_a_skewed_partition_keeps_its_quota_and_its_surplus_comes_later_once(pro
     send(kafka, topic, [visit(90)], partition=1)
     shop = project(skewed_project(kafka, topic))
 
-    # Between the surplus and the rows, between the rows and Spark's own note, and in a batch of the buffer alone.
-    for place, waiting in (("surplus_kept", 5), ("batch_done", 5), ("surplus_kept", 1)):
+    # Between the surplus and the rows, between the rows and Spark's own note, and in batches of the buffer alone, of
+    # which the last takes all out of it.
+    for place, waiting in (("surplus_kept", 5), ("batch_done", 5), ("surplus_kept", 1), ("surplus_kept:2", 0)):
         failing(place)
         assert shop.run(["raw"], at="2026-01-03").state == "failed"
         assert shop.streams()[0].buffered == waiting
@@ -71,7 +72,7 @@ def test_a_skewed_partition_keeps_its_quota_and_its_surplus_comes_later_once(pro
 
     first, *later = (1_000_000_000 + n for n in range(3))
     assert delivered(shop) == {(0, first): 4, (0, later[0]): 4, (0, later[1]): 1, (1, first): 1}
-    assert outcome.receipt.rows == 5
+    assert outcome.receipt.rows == 1  # what the last batch had taken out of the buffer when it was killed
     assert shop.streams()[0].buffered == 0
     assert sum(account.read for account in accounts_of(shop.store, "raw", is_source=True)) == 10
     assert [row["offset"] for row in shop.lake.read("_lakewright/dead_letters").collect()] == [8]
@@ -94,6 +95,24 @@ def test_a_skewed_partition_keeps_its_quota_and_its_surplus_comes_later_once(pro
         (0, first): 4, (0, later[0]): 4, (0, later[1]): 1, (1, first): 1, (0, 2 * first): 4, (0, 2 * first + 1): 2,
     }  # fmt: skip
     assert ids(shop, "clean") == sorted(f"v{n}" for n in [*range(8), *range(20, 26), 90])
+
+
+@pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
+def test_rows_that_left_the_buffer_and_are_gone_at_the_source_count_as_lost(project, kafka):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(n) for n in range(9)])
+    shop = project(skewed_project(kafka, topic))
+    failing("surplus_kept:2")  # four are delivered, the next four have left the buffer, and one waits there
+    assert shop.run(["raw"], at="2026-01-03").state == "failed"
+    assert shop.streams()[0].buffered == 1
+    arm({})
+    delete_before(kafka, topic, 6)
+    with pytest.raises(InputError, match="rows wait in its skew buffer"):
+        shop.rewind("raw")
+    gone = shop.rewind("raw", lost="delete")
+    assert (gone.deleted, gone.rows_lost) == (4, 6)
+    ok(shop.run(["raw"], at="2026-01-03"))
+    assert ids(shop) == ["v6", "v7", "v8"]
 
 
 STEP = """

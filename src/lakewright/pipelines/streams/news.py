@@ -10,7 +10,7 @@ from lakewright.model.outside import Log
 from lakewright.model.streams import Generation
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.rewind import was_restored
-from lakewright.pipelines.streams.skew import last_kept
+from lakewright.pipelines.streams.skew import is_delivered, last_kept
 from lakewright.pipelines.take import source_context
 from lakewright.pipelines.workshop import Workshop
 from lakewright.store import WHOLE_DATASET
@@ -43,7 +43,11 @@ def news_of(shop: Workshop, dataset: Dataset) -> str:
     if count:
         return f"{count:,} new {noun}{'s' if count != 1 else ''}"
     kept = last_kept(shop.lake, dataset.name, generation.number)
-    return f"{kept.rows:,} rows wait in its skew buffer" if kept is not None and kept.rows else ""
+    if kept is None:
+        return ""
+    if kept.drain and not is_delivered(shop.lake, dataset.name, generation.number, kept.place):
+        return "rows that left its skew buffer are not delivered"  # nothing in Spark's own notes tells of them
+    return f"{kept.rows:,} rows wait in its skew buffer" if kept.rows else ""
 
 
 def behind(shop: Workshop, dataset: Dataset, generation: Generation) -> int | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.failpoints import failpoint
@@ -274,15 +274,20 @@ def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLos
                 "Nothing was changed."
             )
         first, start = found
-    if lost != "delete" and known is not None:
-        _refuse_lost_buffer(shop, dataset, known)
+    waiting = None if known is None else _lost_from_buffer(shop, dataset, known)
+    if waiting is not None and lost != "delete":
+        raise InputError(
+            f"{dataset.name}: rows wait in its skew buffer that a rewind would have to read again, but {waiting.why}. "
+            "Nothing was changed.",
+            hint=f"Run it first, which delivers them: `lakewright run --select {dataset.name}`.",
+        )
     gone = None if rows is None else source.lost_rows(context, rows.where(f"{ARRIVAL_COLUMN} >= {first}"), begun)
-    if rows is None or gone is None:
-        return _Plan(first, start)
-    if lost == "delete":
+    if lost == "delete" and (gone is not None or waiting is not None):
         # It begins at what is held: the rest is given up on purpose.
         start = source.past_lost(context, None, start, None)
-        return _Plan(first, {**start, _GIVEN_UP: lost}, gone.rows)
+        return _Plan(first, {**start, _GIVEN_UP: lost}, sum(one.rows for one in (gone, waiting) if one is not None))
+    if rows is None or gone is None:
+        return _Plan(first, start)
     held = None if gone.until is None else source.batch_after(context, rows, gone.until, begun, reached)
     if lost == "refuse" or held is None:
         moment = None if held is None else source.moment_of(context, rows, *held)
@@ -294,17 +299,13 @@ def _rows(shop: Workshop, dataset: Dataset) -> DataFrame | None:
     return shop.lake.read(dataset.name, system_columns=True) if shop.lake.log(dataset.name).exists() else None
 
 
-def _refuse_lost_buffer(shop: Workshop, dataset: Dataset, known: Generation) -> None:
-    """A new generation begins with an empty skew buffer, and reads again what waited there: if it still can."""
+def _lost_from_buffer(shop: Workshop, dataset: Dataset, known: Generation) -> LostRows | None:
+    """A new generation begins with an empty skew buffer: what of it could not be read again."""
     source: Any = dataset.source
     waiting = waiting_rows(shop.lake, dataset.name, known.number)
-    gone = None if waiting is None else source.lost_rows(source_context(shop, dataset), waiting, known.start)
-    if gone is not None:
-        raise InputError(
-            f"{dataset.name}: rows wait in its skew buffer that a rewind would have to read again, but {gone.why}. "
-            "Nothing was changed.",
-            hint=f"Run it first, which delivers them: `lakewright run --select {dataset.name}`.",
-        )
+    if waiting is None:
+        return None
+    return cast("LostRows | None", source.lost_rows(source_context(shop, dataset), waiting, known.start))
 
 
 def _would_lose(

@@ -137,13 +137,22 @@ def last_delivered(lake: Lake, name: str, generation: int) -> int | None:
 
 
 def waiting_rows(lake: Lake, name: str, generation: int) -> DataFrame | None:
-    """What waits in a stream's buffer, each row under the arrival that first read it; None: nothing."""
+    """What waits in a stream's buffer, each row under the arrival that first read it; None: nothing.
+
+    What a batch has taken out waits until that batch is delivered; beside it lies what is new of its surplus.
+    """
     kept = last_kept(lake, name, generation)
-    if kept is None or not kept.rows:
+    if kept is None:
+        return None
+    state = batch_number(generation, kept.place)
+    waiting = f"{_STATE} = {state}"
+    if kept.after is not None and not is_delivered(lake, name, generation, kept.place):
+        taken = batch_number(generation, kept.after)
+        waiting = f"{_STATE} = {taken} OR ({waiting} AND {_FIRST} = {state})"
+    elif not kept.rows:
         return None
     stored = lake.read(buffer_of(name), system_columns=True)
-    waiting = stored.where(f"{_STATE} = {batch_number(generation, kept.place)}")
-    return waiting.withColumnRenamed(_FIRST, ARRIVAL_COLUMN)
+    return stored.where(waiting).withColumnRenamed(_FIRST, ARRIVAL_COLUMN)
 
 
 def is_delivered(lake: Lake, name: str, generation: int, place: int) -> bool:
