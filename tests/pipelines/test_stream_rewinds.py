@@ -130,6 +130,21 @@ def test_a_rewind_that_died_deletes_nothing_when_meanwhile_the_topic_has_lost_it
     assert ids(shop) == ["v1", "v2", "v3", "v4"]
 
 
+def test_what_a_rewind_brings_once_more_is_not_late(project, kafka):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1), visit(2), visit(3, "2026-01-02T10:00:00Z")])
+    files = visits_project(kafka, topic)
+    text = files["pipelines/visits.py"].replace("import DeadLetter", "import Capture, DeadLetter")
+    shop = project(files | {"pipelines/visits.py": text.replace('rows="preserve"', 'rows="preserve", late=Capture()')})
+    ok(shop.run(at="2026-01-03"))
+    shop.rewind("raw")
+    send(kafka, topic, [visit(4)])
+    ok(shop.run(at="2026-01-03"))
+    late = shop.lake.read("_lakewright/late_rows").selectExpr("get_json_object(record, '$.id') AS id").collect()
+    assert [row["id"] for row in late] == ["v4"]
+    assert ids(shop, "clean") == ["v1", "v2", "v3"]
+
+
 def test_a_stream_that_began_at_the_end_of_its_topic_begins_there_again_and_not_at_the_present_end(project, kafka):
     topic = kafka.topic(partitions=3)
     for partition in range(3):

@@ -8,8 +8,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakewright.errors import TargetError
+from lakewright.lake.corrections import identity_columns, of_records
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import LATE_ROWS, late_rows, write_side_rows
+from lakewright.model.cell_spans import CellSpan
 from lakewright.model.columns import ARRIVAL_COLUMN
 from lakewright.model.references import AsOf, Lookback, SameSlice
 from lakewright.model.sql import quoted
@@ -48,6 +50,7 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
                     if receipt.version > since
                 ]
                 rows = opened.judged.where(f"{ARRIVAL_COLUMN} IN ({', '.join(newer) or 'NULL'})")
+                rows = _without_known(current, given, rows, since=since)
                 identity = current.identity().as_part("late_rows")
                 told = _told(shop, given)
                 found.append(late_rows(rows, identity=identity, input_name=given.dataset, told=told))
@@ -83,6 +86,19 @@ def still_late(lake: Lake, store: Store, graph: Graph) -> DataFrame:
     since = F.broadcast(lake.session().createDataFrame(made, _MADE))
     taken_in = (rows["dataset"] == since["of"]) & (rows["slice"] == since["cell"]) & (rows["number"] < since["made"])
     return rows.join(since, taken_in, "left_anti")
+
+
+def _without_known(current: Attempt, given: Input, rows: DataFrame, *, since: int) -> DataFrame:
+    """What was not there yet when the slice was made: a rewind brings the same records once more, as new arrivals."""
+    shop, name = current.shop, given.dataset
+    again = shop.store.receipts.since(name, since, current.inputs[name], kinds=("rewind", "restore"))
+    # Where the files of then are gone nobody can tell: kept twice is better than lost.
+    if not again or since < 0 or not identity_columns(rows.columns) or shop.lake.lost_files(name, since):
+        return rows
+    there = shop.lake.read(name, version=since, system_columns=True)
+    if grids := shop.graph.cell_grids(name):
+        there = there.where(CellSpan.of(current.slice.interval, grids).overlapping())
+    return of_records(rows, there, how="left_anti")
 
 
 def _held_references(current: Attempt) -> Iterator[HeldSlice]:
