@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock, patch
 
 import pytest
@@ -14,14 +15,16 @@ from lakewright.errors import LeaseHeldError
 from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID, dead_letter_rows
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.slices import WHOLE
 from lakewright.model.times import utc_now
+from lakewright.pipelines import recover
 from lakewright.pipelines.corrections import follow_arrival
 from lakewright.pipelines.dead_letters import Selection
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.replay_records import Edits
 from lakewright.pipelines.workshop import Workshop
-from lakewright.store import Grant
+from lakewright.store import Grant, open_store
 from tests.pipelines.shop import made, ok, rows_of
 
 PIPELINE = """
@@ -148,3 +151,41 @@ def test_a_correction_of_a_record_that_its_topic_no_longer_holds_is_given_up_wit
     assert retired == [7]
     (finding,) = shop.store.findings.add.call_args.args[0]
     assert finding.message.startswith("1 corrections of raw were given up: arrival-1 was read again, and the topic no")
+
+
+def test_a_rollback_that_died_is_settled_when_its_letters_are_back_and_not_before(tmp_path):
+    now, looked = utc_now(), []
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.receipts.add([Receipt("clean", "2026-01-01", "data", v, v - 1, v + 1, now) for v in (0, 1)])
+        store.steps.open(
+            run_id="dead", dataset="clean", slice_id=WHOLE.id, number=7, attempt=1, reason="rollback to version 0",
+            outputs=["clean"], now=now,
+        )  # fmt: skip
+        found = [((), (Receipt("clean", WHOLE.id, "restore", 2, 1, 7, now, inputs={"orders": 3}),)), ((), ())]
+        shop = MagicMock(store=store, now=lambda: now)
+        shop.run.run_id = "next"
+        dataset: Any = SimpleNamespace(name="clean", is_stream=False, is_source=False)
+
+        def letters(*_):
+            looked.append(store.steps.open_steps())
+            if len(looked) == 1:
+                raise LeaseHeldError("killed here", name="clean", owner="nobody")
+            return ()
+
+        nothing = dict.fromkeys(("change_notices", "warnings_of", "partial_findings", "set_flag"), lambda *_: ())
+        told = {"_found": lambda *_: found.pop(0), "bring_letters_back": letters, "restored_version": lambda _: 0}
+        with patch.multiple(recover, **told, **nothing):
+            (step,) = store.steps.open_steps()
+            with pytest.raises(LeaseHeldError):
+                recover._settle(shop, dataset, step, None)
+            assert [one.state for one in store.receipts.since("clean", -1, 9, kinds=("data",))] == [
+                "live",
+                "rolled back",
+            ]
+            assert store.steps.open_steps() == [step]
+            assert recover._settle(shop, dataset, step, None)[0].version == 2
+        assert looked == [[step], [step]]
+        assert store.steps.open_steps() == []
+        settled = store.steps.last("clean")
+        assert settled is not None
+        assert settled.state == "recovered"

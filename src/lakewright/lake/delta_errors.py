@@ -91,7 +91,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether the same work may succeed if it is simply done again: an explicit list, nothing else."""
     if isinstance(error, LakewrightError):
         return error.__cause__ is not None and is_transient(error.__cause__)
-    if isinstance(error, ConnectionError):
+    if isinstance(error, ConnectionError | TimeoutError):
         return True
     text = f"{type(error).__name__}: {error}"
     return any(word in text for word in _TRANSIENT) or _SQLSTATE.search(text) is not None

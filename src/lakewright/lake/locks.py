@@ -85,7 +85,7 @@ class TableLocks:
                     f"Another process ({holder or 'unknown'}) has been writing to {table} for more than "
                     f"{self._patience:.0f} s. Nothing was written.",
                     hint="Wait for it, or stop that process and run again.",
-                ) from None
+                ) from TimeoutError("timed out waiting for the lock of a table")  # which passes by itself
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()}".encode(), 0)
             return descriptor
