@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 
 from lakewright.errors import LimitExceeded, UnknownNameError
+from lakewright.model.times import utc_now
 from lakewright.pipelines.capture import still_late
 from lakewright.pipelines.dead_letters import Selection
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
@@ -73,6 +75,49 @@ def test_letters_belong_to_what_is_published_and_those_of_a_failed_attempt_are_e
             renamed.dead_letters(Selection(name))
     assert renamed.retire_dead_letters(Selection("clean", reasons=("has_id",)), because="renamed") == 1
     assert counted(renamed) == [("clean", 0, 0)]
+
+
+KEPT = """guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}, keep="90 days")]}"""
+SOURCE = 'event_time="at", keep_letters="90 days")'
+
+
+def lying(shop) -> list[tuple[object, ...]]:
+    every = shop.dead_letters(Selection(states=("open", "corrected", "retired"))).orderBy("dataset").collect()
+    return [(row["dataset"], row["state"], row["record"], row["raw"], row["note"]) for row in every]
+
+
+def test_letters_are_kept_from_the_first_time_on_and_closed_ones_are_forgotten(project):
+    files = orders_project(KEPT)
+    files["pipelines/shop.py"] = files["pipelines/shop.py"].replace('event_time="at")', SOURCE, 1)
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", FIRST), order(None, FIRST), "{"])
+    ok(shop.run(at="2026-01-02"))
+    # Made again just now, its letter is not younger for it.
+    ok(shop.run(["clean"], at=utc_now(), again=True, slices=["2026-01-01"]))
+    assert {one.oldest.isoformat()[:10] for one in shop.count_dead_letters()} == {"2026-01-02"}
+
+    def maintained() -> list[str]:
+        found = shop.maintain(["orders", "clean"]).outcomes
+        return [one.reason for one in found if one.dataset.startswith("dead letters of")]
+
+    assert maintained() == ["1 open for longer than kept: retired; 0 closed ones forgotten"] * 2
+    note = "older than 90 days"
+    assert lying(shop) == [("clean", "retired", "{}", None, note), ("orders", "retired", "{}", "{", note)]
+
+    # As long again after that nothing of what they said is left; that they are retired is, while they are set aside.
+    now = shop._now
+    shop._now = lambda: now() + timedelta(days=91)
+    for forgotten in (1, 0):
+        assert maintained() == [f"0 open for longer than kept: retired; {forgotten} closed ones forgotten"] * 2
+        assert lying(shop) == [(name, "retired", None, None, note) for name in ("clean", "orders")]
+    shop._now = now
+    files["pipelines/shop.py"] = files["pipelines/shop.py"].replace("order_id IS NOT NULL", "true")
+    shop = project(files)
+    ok(shop.run(["clean"], at="2026-01-02", again=True))
+    now = shop._now
+    shop._now = lambda: now() + timedelta(days=91)
+    assert maintained()[1] == "0 open for longer than kept: retired; 1 closed ones forgotten"
+    assert [name for name, *_ in lying(shop)] == ["orders"]
 
 
 def test_late_rows_that_a_later_attempt_did_not_set_aside_are_in_the_output(spark):

@@ -221,8 +221,7 @@ def test_a_replay_that_dies_anywhere_is_finished_by_the_next_run(shop, connect_u
 
     # Letters that are older than the dataset keeps them are closed by `maintain`.
     assert (
-        "2 open for longer than kept: retired; 0 corrected ones forgotten"
-        in shop.maintain(["clean"]).outcomes[-1].reason
+        "2 open for longer than kept: retired; 0 closed ones forgotten" in shop.maintain(["clean"]).outcomes[-1].reason
     )
     assert letters(shop, dataset="clean") == []
     assert {row["note"] for row in letters(shop, dataset="clean", states=("retired",))} == {"older than 90 days"}

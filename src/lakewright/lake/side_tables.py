@@ -132,16 +132,20 @@ def write_side_rows(
     *,
     of_input: str | None = None,
     beside: int | None = None,
+    again: bool = False,
 ) -> Commit | None:
     """Runs a job that replaces the side rows of this dataset and slice (``of_input``: only those of one input).
 
-    Those of the attempt ``beside``, by its number, stay: they count until this one has published. What the same attempt
-    had committed before stays, and is returned; None where a newer attempt was first.
+    Those of the attempt ``beside``, by its number, stay: they count until this one has published. Letters of a slice
+    that is made ``again`` keep when their record was first seen. What the same attempt had committed before stays, and
+    is returned; None where a newer attempt was first.
     """
     if beside is not None:
         identity = replace(identity, details={**identity.details, BESIDE: beside})
     target = lake.open(table, identity)
     where = f"dataset = '{identity.dataset}' AND slice = '{identity.slice_id}'"
+    if table == DEAD_LETTERS and (again or beside is not None) and target.exists():
+        rows = _seen_before(rows, target.read().where(where))
     if of_input is not None:
         where += f" AND input = '{of_input}'"
     if beside is not None:
@@ -179,6 +183,16 @@ def rows_per_rule(lake: Lake, table: str, version: int, *, number: int | None = 
     return counts
 
 
+def _seen_before(rows: DataFrame, earlier: DataFrame) -> DataFrame:
+    """The letters of a slice, each with the time of the first attempt that set its record aside. Lazy."""
+    from pyspark.sql import functions as F
+
+    first = F.coalesce("seen", "run_time") if "seen" in earlier.columns else F.col("run_time")
+    before = earlier.groupBy("input", F.expr(RECORD_ID).alias("_lw_id")).agg(F.min(first).alias("_lw_first"))
+    known = rows.withColumn("_lw_id", F.expr(RECORD_ID)).join(before, ["input", "_lw_id"], "left")
+    return known.withColumn("seen", F.least("seen", "_lw_first")).drop("_lw_id", "_lw_first")
+
+
 def _side_rows(
     judged: DataFrame, identity: Identity, input_name: str, keep: Sequence[str], told: Mapping[str, Column]
 ) -> DataFrame:
@@ -211,6 +225,7 @@ def _side_rows(
         F.lit(identity.number).cast("bigint").alias("number"),
         F.lit(identity.run_id).alias("run_id"),
         F.lit(identity.run_time).cast("timestamp").alias("run_time"),
+        F.lit(identity.run_time).cast("timestamp").alias("seen"),
         F.lit(identity.code).alias("code"),
         "_lw_reasons",
         *[column.alias(name) for name, column in told.items()],

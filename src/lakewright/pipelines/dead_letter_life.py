@@ -28,6 +28,7 @@ __all__ = [
     "State",
     "all_letters",
     "letters_before",
+    "letters_there",
     "note_life",
     "retire_replaced",
 ]
@@ -55,23 +56,25 @@ _TOLD = {
 """What a letter tells of its record and of who judged it, and what its life keeps of that."""
 _KEYS = ("dataset", "input", "id")
 _HISTORY = "array<struct<at: timestamp, action: string, rules: array<string>, note: string, by_run: string>>"
-LETTER_COLUMNS = (*_KEYS, *_TOLD, "state", "attempts", "note", "closed_at", "history")
+_SEEN_LAST = "known.run_time AS seen"
+LETTER_COLUMNS = (*_KEYS, *_TOLD, "seen", "state", "attempts", "note", "closed_at", "history")
 
 
 def all_letters(shop: Workshop) -> DataFrame | None:
     """Every dead letter with its state, also those that are no longer set aside; None where there never was one. Lazy.
 
-    ``attempts`` counts replays, ``history`` tells each of them with the rules that were broken before it.
+    ``seen`` is when its record was set aside for the first time. ``attempts`` counts replays, ``history`` tells each of
+    them with the rules that were broken before it.
     """
     lake = shop.lake
     there = lake.log(DEAD_LETTERS).exists()
     if not there and not lake.log(DEAD_LETTER_LIFE).exists():
         return None
     life = _lives(shop)
-    letters = _set_aside(shop) if there else None
+    letters = letters_there(shop) if there else None
     if letters is None:
         assert life is not None
-        return life.selectExpr(*_KEYS, "known.*", *_closed())
+        return life.selectExpr(*_KEYS, "known.*", _SEEN_LAST, *_closed())
     if life is None:
         nothing = [
             f"CASE WHEN {COUNTS} THEN 'open' ELSE 'evidence' END AS state",
@@ -79,11 +82,12 @@ def all_letters(shop: Workshop) -> DataFrame | None:
             "CAST(NULL AS STRING) AS note",
         ]
         nothing += ["CAST(NULL AS TIMESTAMP) AS closed_at", f"CAST(array() AS {_HISTORY}) AS history"]
-        return letters.selectExpr(*_KEYS, *_quoted(_TOLD), *nothing)
+        return letters.selectExpr(*_KEYS, *_quoted(_TOLD), "seen", *nothing)
     lived = life.select(*_KEYS, "last", "attempts", "history")
     still = letters.join(lived, list(_KEYS), "left").selectExpr(
         *_KEYS,
         *_quoted(_TOLD),
+        "seen",
         f"CASE WHEN NOT {COUNTS} THEN 'evidence' WHEN last.action = 'retired' THEN 'retired' ELSE 'open' END AS state",
         "coalesce(attempts, 0) AS attempts",
         "last.note AS note",
@@ -91,7 +95,7 @@ def all_letters(shop: Workshop) -> DataFrame | None:
         f"coalesce(history, CAST(array() AS {_HISTORY})) AS history",
     )
     gone = life.join(letters.select(*_KEYS).distinct(), list(_KEYS), "left_anti")
-    return still.unionByName(gone.selectExpr(*_KEYS, "known.*", *_closed()))
+    return still.unionByName(gone.selectExpr(*_KEYS, "known.*", _SEEN_LAST, *_closed()))
 
 
 def _closed() -> list[str]:
@@ -99,7 +103,7 @@ def _closed() -> list[str]:
     return [state, "attempts", "last.note AS note", "last.at AS closed_at", "history"]
 
 
-def _set_aside(shop: Workshop) -> DataFrame:
+def letters_there(shop: Workshop) -> DataFrame:
     """The letters that count; and the evidence of attempts that published nothing, of records that have no such letter.
 
     Each record is there as what it is now, so that nobody who takes both corrects one twice.
@@ -109,6 +113,8 @@ def _set_aside(shop: Workshop) -> DataFrame:
     letters = side_rows(shop.lake, shop.store, shop.graph, DEAD_LETTERS).withColumn("id", F.expr(RECORD_ID))
     if "error" not in letters.columns:  # made by an older release
         letters = letters.withColumn("error", F.lit(None).cast("string"))
+    first = "coalesce(seen, run_time)" if "seen" in letters.columns else "run_time"
+    letters = letters.withColumn("seen", F.expr(first))
     any_counts = F.expr(f"max({COUNTS}) OVER (PARTITION BY {', '.join(_KEYS)})")
     return letters.withColumn("_lw_any", any_counts).where(f"{COUNTS} OR NOT _lw_any").drop("_lw_any")
 

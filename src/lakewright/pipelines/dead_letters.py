@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.errors import ConfigurationError, UnknownNameError
-from lakewright.lake.side_tables import DEAD_LETTER_LIFE
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal
-from lakewright.pipelines.dead_letter_life import State, all_letters, letters_before, note_life
+from lakewright.pipelines.dead_letter_life import State, all_letters, letters_before, letters_there, note_life
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Workshop
 
 __all__ = ["LetterCount", "Selection", "count_letters", "drop_old_history", "retire_letters", "select_letters"]
+
+_TELLS = "raw IS NOT NULL OR record IS NOT NULL OR error IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class LetterCount:
     new: int
     """Open ones of records that were set aside since the time asked for, and not before."""
     oldest: datetime | None = field(default=None)
-    """When the oldest open one was set aside."""
+    """When the oldest open one was set aside for the first time."""
     replay: Literal["allow", "never"] = "allow"
     """What the dataset says of putting them back."""
     evidence: int = 0
@@ -106,7 +108,7 @@ def count_letters(shop: Workshop, *, since: datetime | None = None) -> list[Lett
     states = [F.count_if(F.col("state") == state).alias(f"_{state}") for state in get_args(State)]
     is_new = "false"
     if since is not None:
-        is_new = f"run_time >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S}'"
+        is_new = f"seen >= TIMESTAMP '{since:%Y-%m-%d %H:%M:%S}'"
         # A slice that is made again sets the same records aside again: those are no news.
         if (known := letters_before(shop, since)) is not None:
             letters = letters.join(known.withColumn("known", F.lit(True)), known.columns, "left")
@@ -114,7 +116,7 @@ def count_letters(shop: Workshop, *, since: datetime | None = None) -> list[Lett
     counted = letters.groupBy("dataset", "rule").agg(
         *states,
         F.expr(f"count_if(state = 'open' AND {is_new}) AS new"),
-        F.expr("min(CASE WHEN state = 'open' THEN run_time END) AS oldest"),
+        F.expr("min(CASE WHEN state = 'open' THEN seen END) AS oldest"),
     )
     return [
         LetterCount(
@@ -151,35 +153,61 @@ def retire_letters(shop: Workshop, selection: Selection, *, because: str) -> int
 
 
 def drop_old_history(shop: Workshop, dataset: str, keep: timedelta, *, dry_run: bool) -> tuple[int, int]:
-    """Runs jobs that retire the open letters of a dataset that are older than ``keep``, and forget closed ones.
+    """Runs jobs that retire the open letters of records that were first set aside longer ago than ``keep``, and forget
+    those that were closed longer ago.
 
-    How many were retired and forgotten. Closed ones are forgotten once no row of theirs is set aside any more.
+    How many were retired and forgotten. Forgotten, nothing is left of what they said; that a letter was retired is kept
+    for as long as its record is still set aside, or it would be open again.
     """
     limit = shop.now() - keep
-    letters = select_letters(shop, Selection(dataset, states=("open", "corrected")))
+    letters = select_letters(shop, Selection(dataset, states=("open", "corrected", "retired")))
     if letters is None:
         return 0, 0
-    old = letters.where(f"coalesce(closed_at, run_time) < TIMESTAMP '{limit:%Y-%m-%d %H:%M:%S}'")
-    still, gone = old.where("state = 'open'"), old.where("state = 'corrected'")
-    counts = {row["state"]: row["count"] for row in old.groupBy("state").count().collect()}
-    retired, forgotten = counts.get("open", 0), counts.get("corrected", 0)
+    old = letters.where(f"coalesce(closed_at, seen) < TIMESTAMP '{limit:%Y-%m-%d %H:%M:%S}'")
+    closed = _closed_ones(shop, dataset, old.where("state <> 'open'"))
+    retired, forgotten = old.where("state = 'open'").count(), closed.count()
     if dry_run:
         return retired, forgotten
+    if forgotten:  # before others are retired, which are closed from now on
+        _forget(shop, dataset, closed)
     if retired:
-        note_life(shop, still, "retired", note=f"older than {keep.days} days", of=dataset)
-    if forgotten:
-        identity = Identity(
-            dataset=dataset,
-            slice_id=WHOLE.id,
-            number=shop.store.leases.draw(dataset),
-            run_id=shop.run.run_id,
-            part="forgotten",
-        )
-        same = f"t.dataset = {text_literal(dataset)} AND t.input <=> s.input AND t.id = s.id"
-        records = gone.select("input", "id").distinct()
-        table = shop.lake.open(DEAD_LETTER_LIFE, identity)
-        table.merge(records, on=same, clauses="WHEN MATCHED THEN DELETE")
+        note_life(shop, old.where("state = 'open'"), "retired", note=f"older than {keep.days} days", of=dataset)
     return retired, forgotten
+
+
+def _closed_ones(shop: Workshop, dataset: str, closed: DataFrame) -> DataFrame:
+    """Record by record, whether it is still set aside, and in which slices; those of which something is told. Lazy."""
+    from pyspark.sql import functions as F
+
+    told = [F.collect_set("slice").alias("slices"), F.expr(f"max({_TELLS})").alias("tells")]
+    records = closed.groupBy("input", "id").agg(*told)
+    if not shop.lake.log(DEAD_LETTERS).exists():
+        return records.withColumn("stays", F.lit(False))
+    there = letters_there(shop).where(f"dataset = {text_literal(dataset)}").select("input", "id").distinct()
+    lies = records.join(there.withColumn("stays", F.lit(True)), ["input", "id"], "left").fillna(False, ["stays"])
+    return lies.where("tells OR NOT stays")
+
+
+def _forget(shop: Workshop, dataset: str, closed: DataFrame) -> None:
+    """Runs jobs that delete the lives of records that are gone, and what is told of those that are still set aside."""
+    identity = Identity(
+        dataset=dataset,
+        slice_id=WHOLE.id,
+        number=shop.store.leases.draw(dataset),
+        run_id=shop.run.run_id,
+        part="forgotten",
+    )
+    slices = sorted({one for row in closed.where("stays").select("slices").collect() for one in row["slices"]})
+    records = closed.selectExpr("input AS _input", "id AS _id", "stays AS _stays")
+    silent = "WHEN MATCHED THEN UPDATE SET raw = NULL, record = NULL, error = NULL"
+    same = f"t.dataset = {text_literal(dataset)} AND t.input <=> s._input AND t.id = s._id"
+    # The letters last: until then, killed in between, the next time finds that they still tell something.
+    lives = shop.lake.open(DEAD_LETTER_LIFE, identity)
+    lives.merge(records, on=same, clauses=f"WHEN MATCHED AND NOT s._stays THEN DELETE {silent}")
+    if slices:
+        theirs = f"t.dataset = {text_literal(dataset)} AND t.slice IN ({_listed(slices)}) AND t.input = s._input"
+        letters = shop.lake.open(DEAD_LETTERS, identity)
+        letters.merge(records.where("_stays"), on=f"{theirs} AND {RECORD_ID} = s._id", clauses=silent)
 
 
 def _listed(values: Sequence[str]) -> str:

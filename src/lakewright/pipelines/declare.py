@@ -141,6 +141,7 @@ class Pipeline:
         timeout: str | None = None,
         compute: str | None = None,
         history: str | None = None,
+        keep_letters: str | None = None,
         maintenance: Maintenance | None = None,
         description: str = "",
     ) -> None:
@@ -152,7 +153,7 @@ class Pipeline:
         Event times before ``start`` (the pipeline's, where none is given) count as unusable. With ``mode="stream"``
         each micro-batch is an arrival, of at most ``max_records``; a continuous run looks for one ``every`` so often.
         ``skew_buffer`` bounds what one partition may have of it; the surplus comes with later ones. ``history`` is for
-        how long earlier versions can be read.
+        how long earlier versions can be read, ``keep_letters`` for how long its dead letters are kept.
         """
         place = _caller()
         if not hasattr(source, "look"):
@@ -185,6 +186,7 @@ class Pipeline:
             timeout=timeout,
             compute=compute,
             history=history,
+            keep_letters=keep_letters,
             maintenance=maintenance,
             description=description or (contract.description if contract else "") or "",
         )
@@ -390,9 +392,9 @@ class Pipeline:
         check_destination(name, options.get("into"), writer, options)
         check_maintenance(name, options)
         late = late_policy(name, options)
-        wait, idle, expect_within, timeout, every = (
+        wait, idle, expect_within, timeout, every, keep_letters = (
             as_length(name, option, options.pop(option, None))
-            for option in ("wait", "idle", "expect_within", "timeout", "every")
+            for option in ("wait", "idle", "expect_within", "timeout", "every", "keep_letters")
         )
         if isinstance(into := options.get("into"), ChecksTimeout):
             into.check_timeout(name, timeout)
@@ -419,6 +421,7 @@ class Pipeline:
             idle=idle,
             expect_within=expect_within,
             timeout=timeout,
+            keep_letters=keep_letters,
             every=every or timedelta(seconds=1),
             valid_from=validity[0] if validity else None,
             valid_to=validity[1] if validity else None,

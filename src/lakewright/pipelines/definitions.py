@@ -177,6 +177,8 @@ class Dataset:
     """At most so many records in one micro-batch."""
     skew_buffer: SkewBuffer | None = None
     """At most so many rows of one partition in one micro-batch of a stream; its columns are filled in."""
+    keep_letters: timedelta | None = None
+    """Of a source: for how long what it sets aside, because it cannot be read or used, stays open and is told."""
     maintenance: Maintenance | None = None
     """How its table is looked after, and that of its step's private outputs."""
     sessions: Sessions | None = None

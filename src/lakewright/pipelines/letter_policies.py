@@ -5,6 +5,7 @@ they may be replayed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
@@ -161,21 +162,25 @@ def refuse_never_replayed(dataset: Dataset) -> None:
 
 def keeps_letters_short(graph: Graph, names: Sequence[str]) -> bool:
     """Whether one of the datasets says how long its dead letters are kept."""
-    return any(guard.keep is not None for name in names for guard in _guards(graph[name]))
+    return any(_kept(graph[name]) for name in names)
 
 
 def keep_letters_short(shop: Workshop, names: Sequence[str], *, dry_run: bool) -> list[TableOutcome]:
     """Runs jobs that retire and forget letters that are older than their dataset keeps them."""
     found = []
     for dataset in (shop.graph[name] for name in names):
-        kept = [parse_duration(guard.keep) for guard in _guards(dataset) if guard.keep is not None]
-        if not kept:
+        if not (kept := _kept(dataset)):
             continue
         retired, forgotten = drop_old_history(shop, dataset.name, max(kept), dry_run=dry_run)
-        done = f"{retired:,} open for longer than kept: retired; {forgotten:,} corrected ones forgotten"
+        done = f"{retired:,} open for longer than kept: retired; {forgotten:,} closed ones forgotten"
         state = "done" if retired or forgotten else "nothing"
         found.append(TableOutcome(f"dead letters of {dataset.name}", state, done))  # type: ignore[arg-type]
     return found
+
+
+def _kept(dataset: Dataset) -> list[timedelta]:
+    of_guards = [parse_duration(guard.keep) for guard in _guards(dataset) if guard.keep is not None]
+    return of_guards if dataset.keep_letters is None else [*of_guards, dataset.keep_letters]
 
 
 def _guards(dataset: Dataset) -> Iterator[DeadLetter]:

@@ -74,7 +74,7 @@ def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, com
         keep=business_columns(rows.columns),
         error=error,
     )
-    side = write_side_rows(shop.lake, DEAD_LETTERS, letters, side_identity, of_input=dataset.name)
+    side = write_side_rows(shop.lake, DEAD_LETTERS, letters, side_identity, of_input=dataset.name, again=repeated)
     if side is None:
         raise TargetError(f"{dataset.name}, {slice_.id}: a newer attempt is at work.")
     failpoint("set_aside")

@@ -70,7 +70,8 @@ class DeadLetter:
 
     ``warn_above`` and ``warn_above_rows`` are lower limits that only tell people. With ``mark`` the step sees whether a
     row was a dead letter and came back (``was_dead_lettered``, ``replay_job``, ``replay_version``, ``replayed_at``).
-    Letters that are open for longer than ``keep`` are retired by `lakewright maintain`, and closed ones forgotten.
+    Letters of records that were first set aside longer ago than ``keep`` are retired by `lakewright maintain`, and what
+    is told of those that were closed so long ago is forgotten.
 
     ``replay="never"`` is for a dataset whose consumers cannot read a slice again: its letters stay evidence, and no
     replay of another dataset makes its slices anew. ``warn_per_key=("sensor_id", 5)`` tells people, slice by slice, of
