@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -31,11 +33,15 @@ from lakewright.model.runs import Run
 from lakewright.model.slices import event_slice
 from lakewright.model.times import Interval, cells_between, parse_time
 from lakewright.patterns.error_management.static_late_data_integrator import slices_to_revisit
+from lakewright.pipelines.decide import Decider, SliceState, Wish
+from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import notice, pin, refuse_lost_history
 from lakewright.pipelines.make import call_step, set_aside
+from lakewright.pipelines.progress import Outcome, SliceDone
 from lakewright.pipelines.project import Project
 from lakewright.pipelines.revisiting import is_before
+from lakewright.pipelines.runner import Runner
 from lakewright.store import HeldSlice, Store, open_store
 from lakewright.store.owners import Owner
 from tests.pipelines.lab import LOOKED_AT, Lab, lab
@@ -263,14 +269,45 @@ def test_a_slice_that_reaches_into_the_look_back_belongs_to_it_with_late_rows_or
     assert told == {"2026-02-07": "held", "2026-02-08": "late", "2026-02-09": "revisit"}
 
 
+def begun_in_a_run(chosen: Lab, name: str, at: str) -> list[tuple[int, str]]:
+    """The slices that a run with a worker for each begins, in order, each with how many have ended by then."""
+    begun: list[tuple[int, str]] = []
+    ended: list[SliceDone] = []
+
+    class Watched(Runner):
+        def _decide(self, node: Any, wish: Wish) -> list[SliceState]:
+            return [*self._decider.decide(node.dataset.name, wish).to_make]
+
+        def _hand_out(self, pool: Any, dataset: Dataset, state: SliceState) -> Future[Outcome | None]:
+            begun.append((len(ended), state.slice.id))
+            outcome = Outcome(dataset.name, state.slice.id, "ok", state.reason, 0.0)
+            return pool.submit(lambda: outcome)  # type: ignore[no-any-return]
+
+    def listen(event: object) -> None:
+        if isinstance(event, SliceDone):
+            ended.append(event)
+
+    shop: Any = SimpleNamespace(graph=chosen.graph, store=chosen.store, run=SimpleNamespace(run_id="r"))
+    decider = Decider(chosen.graph, chosen.store, dict.fromkeys(chosen.graph.datasets, "code"))
+    ok(Watched(shop, decider, parallel=3, listener=listen).run([name], Wish(parse_time(at))))
+    return begun
+
+
 @pytest.mark.shows("03.static-late-data-integrator", 3, 8)
 def test_the_look_back_comes_before_beside_or_after_the_newest_slice(store: Store) -> None:
     shop = made_once(store, stats(late=Revisit("2 days")), "2024-12-20", "2024-12-31")
     shop.arrive("raw", "2024-12-31")
-    orders = {}
+    orders, runs = {}, {}
     for placement in ("before", "parallel", "after"):
         chosen = Lab(store, Graph(stats(late=Revisit("2 days", placement=placement)).datasets))  # type: ignore[arg-type]
         orders[placement] = chosen.turns("daily", "2025-01-01")
+        runs[placement] = begun_in_a_run(chosen, "daily", "2025-01-01")
+    # A run begins what belongs together at once, and what comes after it when all of that has ended.
+    assert runs == {
+        "before": [(0, "2024-12-29"), (0, "2024-12-30"), (2, "2024-12-31")],
+        "parallel": [(0, "2024-12-29"), (0, "2024-12-30"), (0, "2024-12-31")],
+        "after": [(0, "2024-12-31"), (1, "2024-12-29"), (1, "2024-12-30")],
+    }
     assert orders == {
         "before": [(0, "2024-12-29"), (0, "2024-12-30"), (1, "2024-12-31")],
         "parallel": [(0, "2024-12-29"), (0, "2024-12-30"), (0, "2024-12-31")],
