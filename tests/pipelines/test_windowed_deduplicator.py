@@ -9,6 +9,7 @@ from lakewright.errors import DefinitionError
 from lakewright.failpoints import arm
 from lakewright.pipelines.earlier import earlier_rows
 from lakewright.pipelines.graph import Graph
+from lakewright.pipelines.guard_checks import watermark_warnings
 from lakewright.testing.connect import engine_of
 from tests.pipelines.shop import land, made, ok, order, orders_project, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
@@ -280,3 +281,28 @@ def test_what_cannot_work_is_refused_when_the_project_is_loaded():
         with pytest.raises(DefinitionError, match=words):
             graph(**options)
     graph(guards_in={"raw": [dedup]}, mode="stream")
+
+
+def test_rows_that_a_detector_above_lets_pass_are_not_dropped_in_silence():
+    def graph(**options):
+        visits = Pipeline("visits", start="2026-01-01")
+        visits.source("raw", KafkaTopic("broker", "visits"), schema="id string, at timestamp, web string",
+                      mode="stream", event_time="at")  # fmt: skip
+        visits.add(lambda raw: raw, name="in_time", mode="stream", event_time="at",
+                   guards_in={"raw": [LateDataDetector(**options)]})  # fmt: skip
+        visits.add(lambda in_time: in_time, name="same", mode="stream", event_time="at")
+        visits.add(lambda same: same, name="once", mode="stream",
+                   guards_in={"same": [WindowedDeduplicator(keys=["id"], window="10 minutes")]})  # fmt: skip
+        return Graph(visits.datasets)
+
+    for lateness in ("30 minutes", "10 minutes"):
+        with pytest.raises(DefinitionError, match=r"once: WindowedDeduplicator drops .* and in_time lets pass") as told:
+            graph(lateness=lateness, across="max")
+        assert 'a lateness shorter than "10 minutes"' in str(told.value.hint)
+    graph(lateness="30 minutes", across="max", event_time="web")  # another time of the rows
+    short = {"lateness": "9 minutes", "across": "max"}
+    assert watermark_warnings(graph(**short)) == ()
+    (told,) = watermark_warnings(graph(**{**short, "across": "min"}))
+    assert told.startswith("once: its state follows the newest event time of all rows, and in_time waits")
+    (told,) = watermark_warnings(graph(**short, source="web"))
+    assert told.endswith('With over_sources="max" the LateDataDetector of in_time captures it.')

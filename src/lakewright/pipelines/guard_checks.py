@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError
 from lakewright.model.protocols import Guard, LatenessGuard, StreamGuard
+from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.dead_letter import DeadLetter
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.pipelines.definitions import Dataset, Input
@@ -13,7 +14,7 @@ from lakewright.pipelines.definitions import Dataset, Input
 if TYPE_CHECKING:
     from lakewright.pipelines.graph import Graph
 
-__all__ = ["check_guards"]
+__all__ = ["check_guards", "watermark_warnings"]
 
 
 def check_guards(graph: Graph, dataset: Dataset) -> None:
@@ -122,3 +123,57 @@ def _check_on_stream(graph: Graph, dataset: Dataset, given: Input, guard: Stream
             f"{dataset.name}: {name} drops what lies behind its own watermark before {other} could judge it.",
             hint=f"Judge in a stream of its own, and let this one follow it: {other} there, {name} here.",
         )
+    judged, window = _judged_above(graph, dataset), getattr(guard, "window", None)
+    if judged is None or window is None:
+        return
+    source, judge, time = judged
+    own = None if above is None else above.event_time
+    if (getattr(guard, "event_time", None) or own) != time:
+        return  # two times of a row say nothing of each other
+    # Spark drops what lies exactly at its watermark as well, which a detector lets pass.
+    if judge.tracking.lateness >= parse_duration(window):
+        raise ConfigurationError(
+            f"{dataset.name}: {name} drops what lies {window} or more behind the newest event time, and {source.name} "
+            f"lets pass what is no more than {judge.tracking.lateness} late: what lies between would be counted, and "
+            "be in no table.",
+            hint=f'Give the {type(judge).__name__} of {source.name} a lateness shorter than "{window}", or {name} a '
+            "longer window.",
+        )
+
+
+def watermark_warnings(graph: Graph) -> tuple[str, ...]:
+    """What is said of a stream whose state may drop rows that the detector above it lets pass.
+
+    The state follows the newest event time of all rows; a detector may wait for the slowest partition, or source.
+    """
+    found = []
+    for dataset in graph.datasets.values():
+        given, judged = graph.streamed_input(dataset), _judged_above(graph, dataset)
+        if given is None or judged is None or not any(isinstance(one, StreamGuard) for one in given.guards):
+            continue
+        source, judge, _ = judged
+        waits = ['across="max"'] if judge.tracking.across != "max" else []
+        if getattr(judge, "source", None) is not None and judge.tracking.over_sources != "max":
+            waits.append('over_sources="max"')
+        if waits:
+            found.append(
+                f"{dataset.name}: its state follows the newest event time of all rows, and {source.name} waits for the "
+                "slowest: what that lets pass may lie behind the watermark here, and is then counted, and in no table. "
+                f"With {' and '.join(waits)} the {type(judge).__name__} of {source.name} captures it."
+            )
+    return tuple(found)
+
+
+def _judged_above(graph: Graph, dataset: Dataset) -> tuple[Dataset, LatenessGuard, str | None] | None:
+    """The nearest dataset above a stream, along what it follows, that judges what is late; its judge, and by what."""
+    given = graph.streamed_input(dataset)
+    above = None if given is None else graph.datasets.get(given.dataset)
+    if above is None:
+        return None
+    for one in above.inputs:
+        for guard in one.guards:
+            if isinstance(guard, LatenessGuard):
+                source = graph.datasets.get(one.dataset)
+                own = None if source is None else source.event_time
+                return above, guard, getattr(guard, "event_time", None) or own
+    return _judged_above(graph, above)

@@ -13,6 +13,7 @@ from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.choosing import choice_warnings, recorded_schemas
 from lakewright.pipelines.decide import Decider
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.guard_checks import watermark_warnings
 from lakewright.pipelines.harvest import FOREIGN, notice, refuse_lost_histories
 from lakewright.pipelines.states import DatasetPlan, Wish
 from lakewright.pipelines.streams.news import news_of
@@ -65,6 +66,7 @@ def plan_run(shop: Workshop, uppers: Sequence[Upper], names: Sequence[str], wish
     warnings += [warning for name in names if (warning := load_warning(shop, shop.graph[name])) is not None]
     warnings += [f"{finding.message} {finding.cure}" for finding in shop.store.findings.waiting(FOREIGN)]
     warnings += [*going_back_notes(shop, plans, shop.now()), *choice_warnings(shop.graph)]
+    warnings += watermark_warnings(shop.graph)
     warnings += boundary_warnings([plan.dataset for plan in plans], shop.store)
     limits = backfill_limits(shop, plans, shop.now())
     return Plan(tuple(plans), wish.run_time, tuple(warnings), read_from, limits)

@@ -14,7 +14,7 @@ Consequences:
     - A long window on a stream costs state, a short one misses repeats: `lakewright stream show` tells how large the
       state is, the receipts how many rows were dropped.
     - On a stream rows behind the watermark are dropped, repeats or not, and counted. Let a Late Data Detector on the
-      stream above capture them.
+      stream above capture them, with ``across="max"`` and a lateness shorter than ``window``.
     - It is not exactly-once delivery: the output still needs an idempotent writer.
 """
 
