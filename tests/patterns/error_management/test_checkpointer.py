@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.pipelines.streaming import send, until
@@ -24,6 +25,7 @@ from tests.pipelines.streaming import send, until
 from lakewright.connectors.kafka_consumer import consume_topic
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.patterns.data_value.plan_text import plan_text
+from lakewright.patterns.error_management import checkpoint_files
 from lakewright.patterns.error_management.checkpoint_files import (
     CheckpointState,
     copy_checkpoint,
@@ -396,6 +398,46 @@ def test_each_file_that_a_start_needs_is_named_where_it_is_damaged_or_gone(spark
         read("no offsets", {name: text for name, text in good.items() if "offsets" not in name})
     with pytest.raises(InputError, match=r"metadata cannot be read \(it is not there\)"):
         read("no metadata", {name: text for name, text in good.items() if name != "metadata"})
+
+
+def test_a_checkpoint_is_copied_file_by_file_to_an_empty_place_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle: Any = SimpleNamespace(streams=SimpleNamespace(active=[]))
+    source, files = tmp_path / "v1", {"metadata": '{"id": "one"}', "offsets/0": "v1\n{}\n-", "lakewright_id": "ours"}
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+
+    class Bucket(fs.SubTreeFileSystem):  # as S3: it moves files, and no folders
+        def move(self, src: str, dest: str) -> None:
+            raise OSError("Cannot move directories")
+
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    real = checkpoint_files.open_storage
+    monkeypatch.setattr(
+        checkpoint_files,
+        "open_storage",
+        lambda place: (Bucket(str(bucket), fs.LocalFileSystem()), "v1") if place == "s3://b/v1" else real(place),
+    )
+    assert copy_checkpoint(idle, str(source), "s3://b/v1").query_id == "one"
+    assert {name: (bucket / "v1" / name).read_text() for name in files} == files
+
+    # What a copy that was killed has left, or somebody else's, is not mixed with it.
+    (tmp_path / "v2").mkdir()
+    copy_checkpoint(idle, str(source), str(tmp_path / "v2"))
+    (tmp_path / "v2" / "metadata").unlink()
+    for text in ("part of a copy", "a note alone"):
+        with pytest.raises(ConfigurationError, match="already holds a checkpoint, part of one") as refused:
+            copy_checkpoint(idle, str(source), str(tmp_path / "v2"))
+        assert "empty folder" in str(refused.value.hint), text
+        shutil.rmtree(tmp_path / "v2" / "offsets", ignore_errors=True)
+
+    storage, path = real("s3a://b/checkpoints/v1?region=eu-west-1")  # Hadoop's word for it
+    assert (storage.type_name, path) == ("s3", "b/checkpoints/v1")
+    with pytest.raises(ConfigurationError, match="ftps://b/v1 is no place that a checkpoint can be copied to"):
+        copy_checkpoint(idle, str(source), "ftps://b/v1")
 
 
 def delete_records(kafka: Kafka, topic: str, partition: int, before: int) -> None:

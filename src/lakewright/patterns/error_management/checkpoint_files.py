@@ -23,11 +23,13 @@ __all__ = [
     "CheckpointState",
     "check_checkpoint",
     "copy_checkpoint",
+    "open_storage",
     "read_checkpoint",
     "starting_offsets",
 ]
 
 _NUMBER = re.compile(r"[0-9]+")
+_PROOF = "metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,10 @@ def check_checkpoint(spark: SparkSession, path: str) -> CheckpointState | None:
 
 
 def copy_checkpoint(spark: SparkSession, source: str, target: str) -> CheckpointState:
-    """Copy a checkpoint to another place, whole or not at all; the stream has to be stopped.
+    """Copy a checkpoint to another, empty place; the stream has to be stopped.
 
-    It becomes visible under its name at the end. Where a stream was at work meanwhile, the copy is refused.
+    ``metadata``, without which nothing is a checkpoint, comes last, so that part of a copy is never taken for one.
+    Where a stream was at work meanwhile, the copy is refused.
     """
     from pyarrow import fs
 
@@ -93,23 +96,65 @@ def copy_checkpoint(spark: SparkSession, source: str, target: str) -> Checkpoint
     if before is None:
         raise ConfigurationError(f"Checkpointer: there is no checkpoint in {source}. Nothing was copied.")
     check_checkpoint(spark, source)
-    if read_checkpoint(spark, target) is not None:
-        raise ConfigurationError(f"Checkpointer: {target} already holds a checkpoint. Nothing was copied.")
-    (here, inside), (there, outside) = (_filesystem(place) for place in (source, target))
-    draft = f"{outside}.copying"
-    if there.get_file_info(draft).type != fs.FileType.NotFound:
-        there.delete_dir(draft)
-    sizes = _sizes(here, inside)
-    there.create_dir(draft, recursive=True)
-    fs.copy_files(inside, draft, source_filesystem=here, destination_filesystem=there)
-    if _sizes(here, inside) != sizes or _sizes(there, draft) != sizes:
-        there.delete_dir(draft)
-        raise TargetError(
-            f"Checkpointer: {source} changed while it was copied. The copy was deleted.",
-            hint="Stop the stream, then copy again.",
+    (here, inside), (there, outside) = (open_storage(place) for place in (source, target))
+    if there.get_file_info(fs.FileSelector(outside, allow_not_found=True)):
+        raise ConfigurationError(
+            f"Checkpointer: {target} already holds a checkpoint, part of one, or something else. Nothing was copied.",
+            hint="Name an empty folder, or delete what lies there.",
         )
-    there.move(draft, outside)
+    sizes = _sizes(here, inside)
+    there.create_dir(outside, recursive=True)
+    try:
+        for one in here.get_file_info(fs.FileSelector(inside)):
+            if one.base_name != _PROOF:
+                _copy(here, one, there, f"{outside}/{one.base_name}")
+        copied = _sizes(there, outside)
+        if _sizes(here, inside) != sizes or copied != {name: size for name, size in sizes.items() if name != _PROOF}:
+            raise TargetError(
+                f"Checkpointer: {source} changed while it was copied. The copy was deleted.",
+                hint="Stop the stream, then copy again.",
+            )
+        _copy(here, here.get_file_info(f"{inside}/{_PROOF}"), there, f"{outside}/{_PROOF}")
+    except Exception:
+        there.delete_dir(outside)
+        raise
     return before
+
+
+def open_storage(place: str) -> tuple[Any, str]:
+    """The file system of a place, and the path there; refused where it is of a kind that cannot be copied to."""
+    import pyarrow as pa
+    from pyarrow import fs
+
+    local = local_folder(place)
+    if local is not None:
+        return fs.LocalFileSystem(), str(local)
+    scheme, rest = place.split("://", 1) if "://" in place else (place.split(":", 1)[0], "")
+    try:
+        # Hadoop's name for what Arrow calls s3.
+        return fs.FileSystem.from_uri(f"s3://{rest}" if scheme in ("s3a", "s3n") else place)  # type: ignore[no-any-return]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(
+            f"Checkpointer: {place} is no place that a checkpoint can be copied to or from ({error}). "
+            "Nothing was copied.",
+            hint="A folder, or a URI of s3, s3a, gs, abfss or hdfs. Others: stop the stream and copy the folder by "
+            "the tools of that storage.",
+        ) from error
+    except OSError as error:
+        raise TargetError(
+            f"Checkpointer: {place} cannot be reached ({error}). Nothing was copied.",
+            hint="A copy is made by Arrow, which knows nothing of Spark's settings: it takes credentials from where "
+            "the storage's own tools do, such as AWS_ACCESS_KEY_ID.",
+        ) from error
+
+
+def _copy(here: Any, one: Any, there: Any, target: str) -> None:
+    """A file, or a folder with all that is in it."""
+    from pyarrow import fs
+
+    if not one.is_file:
+        there.create_dir(target, recursive=True)
+    fs.copy_files(one.path, target, source_filesystem=here, destination_filesystem=there)
 
 
 def starting_offsets(state: CheckpointState, source: int = 0) -> str:
@@ -204,15 +249,8 @@ def _commit(text: str) -> None:
         raise ValueError("it does not begin with its version")
 
 
-def _filesystem(path: str) -> tuple[Any, str]:
-    from pyarrow import fs
-
-    local = local_folder(path)
-    return (fs.LocalFileSystem(), str(local)) if local is not None else fs.FileSystem.from_uri(path)
-
-
 def _sizes(filesystem: Any, path: str) -> dict[str, int]:
     from pyarrow import fs
 
     found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-    return {one.path.removeprefix(path): one.size for one in found if one.is_file}
+    return {one.path.removeprefix(path).lstrip("/"): one.size for one in found if one.is_file}

@@ -22,7 +22,7 @@ from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
 from lakewright.model.paths import local_folder
 from lakewright.model.slices import WHOLE
-from lakewright.patterns.error_management.checkpoint_files import read_checkpoint
+from lakewright.patterns.error_management.checkpoint_files import open_storage, read_checkpoint
 from lakewright.patterns.error_management.checkpointer import copy_checkpoint
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.streams.harvest import harvest_stream
@@ -89,6 +89,7 @@ def move_checkpoint(shop: Workshop, dataset: Dataset, to: str) -> MoveSummary:
         before = checkpoint_in_force(shop.lake, dataset.name, generation.number)
         # A place of its own for each attempt: what one that died has left is never taken for a copy.
         after = f"{to.rstrip('/')}/{dataset.name}/{generation.number}-{current.grant.number}"
+        open_storage(after)  # a place that cannot be written to is refused before anything is set aside
         source = _set_aside(before)
         failpoint("checkpoint_aside")
         try:
