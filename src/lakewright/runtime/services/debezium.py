@@ -67,10 +67,10 @@ offset.storage.partitions=1
 status.storage.partitions=1
 exactly.once.source.support=enabled
 plugin.discovery=service_load
-plugin.path={data}/plugins
+plugin.path=data/plugins
 config.providers=dir
 config.providers.dir.class=org.apache.kafka.common.config.provider.DirectoryConfigProvider
-config.providers.dir.param.allowed.paths={data}/{passwords}
+config.providers.dir.param.allowed.paths={passwords}
 # There is one worker: nobody is waited for, and one that was killed is forgotten as soon as the broker allows.
 scheduled.rebalance.max.delay.ms=0
 session.timeout.ms=6000
@@ -110,6 +110,12 @@ class DebeziumService:
             raise ConfigurationError(
                 "Debezium has no Kafka to work for. Nothing was started.",
                 hint="Start both: lakewright services up kafka debezium",
+            )
+        if "," in str(place.data):
+            raise ConfigurationError(
+                f"Debezium cannot work in {place.data}: a comma would end the name of the folder in its settings. "
+                "Nothing was started.",
+                hint="Move the project to a folder without a comma in its path.",
             )
         log4j = place.folder / "log4j2.properties"
         log4j.write_text(LOGGING, encoding="utf-8")
@@ -154,10 +160,21 @@ def _properties(place: Place) -> Path:
 
 
 def _write_properties(place: Place, state: State, kafka: State) -> Path:
-    file, data = _properties(place), str(place.data).replace("\\", "\\\\")
+    file, passwords = _properties(place), _escaped(str(place.data / PASSWORDS))
     ports = {"port": state.ports["port"], "kafka": kafka.ports["port"]}
-    file.write_text(PROPERTIES.format(host=HOST, data=data, passwords=PASSWORDS, **ports), encoding="utf-8")
+    file.write_text(PROPERTIES.format(host=HOST, passwords=passwords, **ports), encoding="ascii")
     return file
+
+
+def _escaped(text: str) -> str:
+    r"""A value as Java reads it from properties, which are Latin-1.
+
+    >>> _escaped("/home/jörg\\x")
+    '/home/j\\u00f6rg\\\\x'
+    """
+    units = text.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join("\\\\" if one == 0x5C else chr(one) if 0x20 <= one < 0x7F else f"\\u{one:04x}" for one in codes)
 
 
 def _answer(port: int, path: str) -> dict[str, Any]:

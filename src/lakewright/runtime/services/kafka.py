@@ -103,7 +103,7 @@ class KafkaService:
             processes.end(process, signal.SIGTERM, 20)
 
     def start(self, place: Place, state: State, held: int) -> Process:
-        command = [*_java(place), "kafka.Kafka", _write_properties(place, state, place.data)]
+        command = [*_java(place), "kafka.Kafka", _write_properties(place, state, place.folder / "data")]
         return processes.spawn(
             command,
             folder=place.folder,
@@ -201,8 +201,8 @@ def _release(version: str) -> tuple[int, ...]:
 
 def _write_properties(place: Place, state: State, data: Path) -> Path:
     file = place.folder / "server.properties"
-    text = PROPERTIES.format(node=NODE, host=HOST, data=str(data).replace("\\", "\\\\"), **state.ports)
-    file.write_text(text, encoding="utf-8")
+    # By its name in the folder where Kafka runs: a whole path would end at a comma, and is read as Latin-1.
+    file.write_text(PROPERTIES.format(node=NODE, host=HOST, data=data.name, **state.ports), encoding="ascii")
     return file
 
 
