@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -108,12 +110,20 @@ def test_a_damaged_state_file_is_told_with_the_cure(open_folder: Path) -> None:
 def test_data_that_a_process_out_of_sight_works_on_is_left_alone(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in two containers that share the folder: only the lock tells."""
+    """As in two containers that share the folder: only the lock tells. Their numbers of processes mean nothing here."""
     monkeypatch.setattr(state, "_HELD_SECONDS", 0)
-    place = made(open_folder, "postgres")
-    with place.hold(), pytest.raises(ConfigurationError, match="in use by a process that cannot be seen from here"):
-        up(open_folder, ["postgres"])
-    assert not place.data.exists()
+    place = made(open_folder, "postgres", State(process=Process(2**22 + 1, "another time")))
+    files = {"data/PG_VERSION": "18\n", "data/postmaster.pid": f"{os.getpid()}\n", "password": "secret"}
+    place.data.mkdir()
+    for name, text in files.items():
+        (place.folder / name).write_text(text)
+    files["state.json"] = place.file.read_text()
+    with place.hold():
+        for attempt in (up, down, partial(down, delete=True)):
+            with pytest.raises(ConfigurationError, match="in use by a process that cannot be seen from here"):
+                attempt(open_folder, ["postgres"])
+            assert {name: (place.folder / name).read_text() for name in files} == files
+    assert [one.state for one in down(open_folder, ["postgres"])] == ["stopped"]
 
 
 def test_a_long_log_becomes_the_previous_one_and_a_short_one_is_kept(

@@ -76,10 +76,16 @@ class Service(Protocol):
         """Refuse, before anything is started, where something is missing on this machine; fetch what can be fetched."""
 
     def prepare(self, place: Place, state: State, say: Progress) -> State:
-        """Make the data folder where there is none, and refuse one that this release cannot run on."""
+        """Make the data folder where there is none, and refuse one that this release cannot run on.
+
+        From here on nobody else works on the data: it is held.
+        """
 
     def clear(self, place: Place) -> None:
-        """End what works on the data without being known, such as the children of a server that was killed."""
+        """End what is seen to work on the data without being known, such as the children of a server that was killed.
+
+        It leaves the data alone: whether anybody out of sight works on it only `Place.hold` tells.
+        """
 
     def start(self, place: Place, state: State, held: int) -> Process:
         """Start the server, which inherits the handle of `Place.hold`; returns at once."""

@@ -27,7 +27,7 @@ from lakewright.runtime.services.postgres import PREFIX, PostgresService
 from lakewright.runtime.services.processes import Process
 from lakewright.runtime.services.standalone import MASTER, WORKERS, StandaloneMaster, StandaloneWorker
 from lakewright.runtime.services.starting import Start
-from lakewright.runtime.services.state import Place, only_one
+from lakewright.runtime.services.state import Place, State, only_one
 
 __all__ = ["NAMES", "down", "names_here", "status", "up"]
 
@@ -204,14 +204,23 @@ def _down(place: Place, service: Service, delete: bool, say: Progress) -> None:
     if process is not None and processes.is_running(process):
         service.stop(place, process)
         say(f"{service.title} was stopped.")
-    elif place.data.exists():
-        service.clear(place)
-    if delete and place.folder.exists():
+        _settle(place, service, state, delete, say)
+    elif place.folder.exists():
+        if place.data.exists():
+            service.clear(place)
+        if delete or process is not None:
+            with place.hold():  # or it would be taken from a server in another container
+                _settle(place, service, state, delete, say)
+
+
+def _settle(place: Place, service: Service, state: State | None, delete: bool, say: Progress) -> None:
+    """Delete what a service has left, or note that it is down."""
+    if delete:
         # Nothing is noted before: on a full disk that would fail, and this is what makes room.
         home = place.data.parent
         if home != place.folder.resolve() and home.name.startswith(PREFIX):
             shutil.rmtree(home, ignore_errors=True)
         shutil.rmtree(place.folder)
         say(f"The data of {service.title} was deleted.")
-    elif state is not None and process is not None:
+    elif state is not None and state.process is not None:
         place.save(replace(state, process=None))

@@ -78,6 +78,7 @@ class PostgresService:
             link.unlink()
         if link.exists():
             _refuse_foreign(place)
+            _remove_stale_pid_file(place.data)
         else:
             _make_data(place, say)
         return state
@@ -88,7 +89,6 @@ class PostgresService:
         if not processes.wait_until_gone(left, 1):
             for process in left:
                 processes.end(process, signal.SIGINT, 20)
-        _remove_stale_pid_file(place.data)
 
     def start(self, place: Place, state: State, held: int) -> Process:
         account = unprivileged(place.data)
@@ -255,8 +255,8 @@ def _password(place: Place) -> str:
 def _remove_stale_pid_file(data: Path) -> None:
     """PostgreSQL refuses to start when the number in its pid file is in use, even by another program.
 
-    The file is there to tell that a server works on the data; where the system itself tells that none does, and the
-    number belongs to somebody else by now, it goes. A number that is not in use PostgreSQL judges by itself.
+    The file is there to tell that a server works on the data; where the system itself and the lock tell that none does,
+    and the number belongs to somebody else by now, it goes. A number that is not in use PostgreSQL judges by itself.
     """
     file = data / "postmaster.pid"
     if file.exists() and not processes.working_in(data, "postgres"):

@@ -42,8 +42,6 @@ class Start:
         self.runs = process is not None and self._stays(process)
         if not self.runs and place.data.exists():
             service.clear(place)  # before the ports are looked at: what is left may still hold them
-        if process is not None and not self.runs:
-            say(f"{service.title} had died: its process {process.pid} is gone. Starting it again on its data.")
 
     def _stays(self, process: Process) -> bool:
         """Whether the process runs, and is not one that was killed a moment ago and is about to be gone."""
@@ -89,8 +87,12 @@ class Start:
         service, place, since = self.service, self.place, 0
         began = time.monotonic()
         if not self.runs:
-            place.keep_log_small()
             with place.hold() as held:
+                place.keep_log_small()
+                if (died := self.state.process) is not None:
+                    self.say(
+                        f"{service.title} had died: its process {died.pid} is gone. Starting it again on its data."
+                    )
                 self.state = service.prepare(place, self.state, self.say)
                 since = place.log_size()
                 process = service.start(place, self.state, held)

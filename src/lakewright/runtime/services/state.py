@@ -88,7 +88,7 @@ class Place:
                     if time.monotonic() > deadline:
                         raise ConfigurationError(
                             f"{self.data} is in use by a process that cannot be seen from here, as in another "
-                            "container. Nothing was started.",
+                            "container. Nothing was started, stopped or deleted.",
                             hint=f"Stop it there: lakewright services down {self.name}",
                         ) from None
                     time.sleep(0.1)
