@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from lakewright.runtime.services import processes
+from lakewright.runtime.services import guard, processes, state
 from lakewright.runtime.services.ports import is_free
 from lakewright.runtime.services.processes import Process
 from lakewright.runtime.services.state import Place
@@ -66,6 +68,28 @@ def test_a_killed_run_leaves_nothing_behind(open_folder: Path, words: list[str],
     run.wait(30)
     assert processes.wait_until_gone(known, 30)
     assert left_in(open_folder) == []
+
+
+def test_what_is_still_being_made_when_its_run_is_killed_is_not_left_behind(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that makes the data has outlived its command, whose hold on the data it has inherited."""
+    monkeypatch.setattr(state, "_HELD_SECONDS", 0)
+    place, begun = Place(open_folder / "services" / "postgres"), threading.Event()
+    place.make()
+
+    def make_data() -> None:
+        with place.hold():
+            begun.set()
+            time.sleep(0.5)
+            (place.folder / "data.new").mkdir(parents=True)
+
+    maker = threading.Thread(target=make_data)
+    maker.start()
+    begun.wait()
+    guard.throw_away(open_folder / "services")
+    maker.join()
+    assert list(open_folder.iterdir()) == []
 
 
 def test_the_workers_of_a_run_share_one_server_which_ends_with_it(open_folder: Path) -> None:

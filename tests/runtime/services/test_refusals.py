@@ -155,7 +155,7 @@ def test_a_full_disk_stops_neither_a_deletion_nor_the_other_services(
 
 def test_a_server_that_could_not_be_noted_is_stopped_again(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service, place, server = MagicMock(), Place(open_folder / "postgres"), Process(2**22 + 1, "another time")
-    service.prepare.side_effect = lambda place, state, say: state
+    service.prepare.side_effect = lambda place, state, say, held: state
     service.start.return_value = server
     task = Start(service, place, print)
     monkeypatch.setattr(Place, "save", no_room)

@@ -75,10 +75,10 @@ class Service(Protocol):
     def require(self, say: Progress) -> None:
         """Refuse, before anything is started, where something is missing on this machine; fetch what can be fetched."""
 
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
+    def prepare(self, place: Place, state: State, say: Progress, held: int) -> State:
         """Make the data folder where there is none, and refuse one that this release cannot run on.
 
-        From here on nobody else works on the data: it is held.
+        From here on nobody else works on the data: a program that makes it inherits the handle of `Place.hold`.
         """
 
     def clear(self, place: Place) -> None:

@@ -95,7 +95,7 @@ class DebeziumService:
         find_java()
         ensure_jars(say, DEBEZIUM_JARS)
 
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
+    def prepare(self, place: Place, state: State, say: Progress, held: int) -> State:
         for folder in (place.data, place.data / "plugins", place.data / PASSWORDS):
             folder.mkdir(mode=0o700, exist_ok=True)
         return state

@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from lakewright.errors import LakewrightError
 from lakewright.runtime.services import processes
 from lakewright.runtime.services.accounts import MYSELF
 from lakewright.runtime.services.processes import Process
@@ -22,6 +23,7 @@ from lakewright.runtime.services.state import Place, State
 __all__ = ["ensure", "throw_away", "watch"]
 
 _GLANCE_SECONDS = 0.5
+_PATIENCE_SECONDS = 30.0
 
 
 def ensure(folder: Path, holder: Process) -> None:
@@ -46,8 +48,16 @@ def watch(folder: str, pid: str, started: str) -> None:
 
 
 def throw_away(folder: Path) -> None:
-    """Stop the services of a folder and remove it."""
+    """Stop the services of a folder and remove it; what was being made when its command was killed may still write."""
     from lakewright.runtime.services.lifecycle import down
 
-    down(folder, delete=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while folder.exists():
+        try:
+            down(folder, delete=True)
+            shutil.rmtree(folder)
+        except (OSError, LakewrightError):
+            if time.monotonic() > deadline:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            time.sleep(_GLANCE_SECONDS)

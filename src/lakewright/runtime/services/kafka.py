@@ -91,11 +91,11 @@ class KafkaService:
         find_java()
         ensure_jars(say, KAFKA_JARS)
 
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
+    def prepare(self, place: Place, state: State, say: Progress, held: int) -> State:
         if place.data.exists():
             return replace(state, cluster_id=_refuse_foreign(place, state))
         cluster_id = _short(uuid.uuid4())
-        _format(place, state, cluster_id)
+        _format(place, state, cluster_id, held)
         return replace(state, cluster_id=cluster_id)
 
     def clear(self, place: Place) -> None:
@@ -148,7 +148,7 @@ def _java(place: Place) -> list[str | Path]:
     return [find_java().command, *JVM, crash_report, *LOGGING, "-cp", f"{jar_folder(KAFKA_JARS)}/*"]
 
 
-def _format(place: Place, state: State, cluster_id: str) -> None:
+def _format(place: Place, state: State, cluster_id: str, held: int) -> None:
     """Format a folder beside the final place, and move it there when it is complete."""
     fresh = place.folder / "data.new"
     shutil.rmtree(fresh, ignore_errors=True)  # of a start that was killed
@@ -162,6 +162,7 @@ def _format(place: Place, state: State, cluster_id: str) -> None:
             stdin=subprocess.DEVNULL,
             stdout=record,
             stderr=subprocess.STDOUT,
+            pass_fds=[held],
             check=False,
         )
     if done.returncode != 0:

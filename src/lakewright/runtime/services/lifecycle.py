@@ -206,8 +206,7 @@ def _down(place: Place, service: Service, delete: bool, say: Progress) -> None:
         say(f"{service.title} was stopped.")
         _settle(place, service, state, delete, say)
     elif place.folder.exists():
-        if place.data.exists():
-            service.clear(place)
+        service.clear(place)
         if delete or process is not None:
             with place.hold():  # or it would be taken from a server in another container
                 _settle(place, service, state, delete, say)

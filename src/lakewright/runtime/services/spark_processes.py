@@ -42,7 +42,7 @@ class SparkService:
     def require(self, say: Progress) -> None:
         find_java()
 
-    def prepare(self, place: Place, state: State, say: Progress) -> State:
+    def prepare(self, place: Place, state: State, say: Progress, held: int) -> State:
         return state
 
     def clear(self, place: Place) -> None:

@@ -40,7 +40,7 @@ class Start:
         self.state = place.load() or State()
         process = self.state.process
         self.runs = process is not None and self._stays(process)
-        if not self.runs and place.data.exists():
+        if not self.runs:
             service.clear(place)  # before the ports are looked at: what is left may still hold them
 
     def _stays(self, process: Process) -> bool:
@@ -93,7 +93,7 @@ class Start:
                     self.say(
                         f"{service.title} had died: its process {died.pid} is gone. Starting it again on its data."
                     )
-                self.state = service.prepare(place, self.state, self.say)
+                self.state = service.prepare(place, self.state, self.say, held)
                 since = place.log_size()
                 process = service.start(place, self.state, held)
                 self.state = replace(self.state, process=process)
