@@ -19,6 +19,7 @@ class Member:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *polls: Any) -> None:
         self.polls, self.confirmed, self.closed, self.now = list(polls), [], False, 0.0
+        self.failure: KafkaError | None = None
         state = TopicState("visits", "id", {0: 0, 1: 0}, {0: 9, 1: 9})
         monkeypatch.setattr(KafkaClient, "state", lambda client, topic, isolation: state)
         monkeypatch.setattr("confluent_kafka.Consumer", lambda settings: self)
@@ -39,8 +40,8 @@ class Member:
             return None
         return found
 
-    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        return [TopicPartition(one.topic, one.partition, OFFSET_INVALID) for one in places]
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+        return [SimpleNamespace(offset=OFFSET_INVALID, error=self.failure) for _ in places]
 
     def assign(self, places: list[TopicPartition]) -> None: ...
 
@@ -88,3 +89,11 @@ def test_a_broker_that_is_gone_is_told_after_a_while_and_what_was_handled_with_i
     assert (is_transient(silent.value), member.closed, "Is the broker running" in (silent.value.hint or "")) == (
         True, True, True,
     )  # fmt: skip
+
+
+def test_a_position_that_could_not_be_looked_up_is_not_taken_for_none(monkeypatch):
+    member = Member(monkeypatch, [0], end(0))
+    member.failure = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
+    with pytest.raises(TargetError, match="Kafka refused"):
+        consumed([], start="latest")
+    assert (member.confirmed, member.closed) == ([], True)

@@ -3,8 +3,9 @@
 Guarantee:
     The position is kept by the broker, for the group. Confirmed *after* the work, a crash in between has records
     handled again, and none is lost; confirmed *before*, they are lost, and none is handled twice. Where the broker no
-    longer has the records at the position, it is an error, never a silent start elsewhere. Several members of a group
-    share the partitions: each call ends at the end of its own.
+    longer has the records at the position, it is an error, never a silent start elsewhere. A group that begins at the
+    end has confirmed it before it waits: the next call gives what came since. Several members of a group share the
+    partitions: each call ends at the end of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from lakewright.connectors.kafka_client import KafkaClient
-from lakewright.connectors.kafka_errors import timed_out
+from lakewright.connectors.kafka_errors import in_words, timed_out
 from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.model.times import parse_duration
 
@@ -39,11 +40,12 @@ def consume_topic(
 ) -> int:
     """Call ``handle`` with each message up to the end of the topic; gives how many there were.
 
-    ``start`` counts only where the group has no position yet. ``every`` is the number of messages between two
-    confirmations: a larger one is faster, and more is repeated, or lost, after a crash. It gives up where nothing is
-    heard for ``answer_timeout``; keep it above ``session.timeout.ms``, for which a group waits for a member that died.
+    ``start`` counts only where the group has no position yet, for each partition by itself. ``every`` is the number of
+    messages between two confirmations: a larger one is faster, and more is repeated, or lost, after a crash. It gives
+    up where nothing is heard for ``answer_timeout``; keep it above ``session.timeout.ms``, for which a group waits for
+    a member that died.
     """
-    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
     _check(commit, start, every)
     patience = parse_duration(answer_timeout).total_seconds()
@@ -64,10 +66,17 @@ def consume_topic(
 
     def begin(who: Any, places: list[Any]) -> None:
         nonlocal left
-        confirmed = who.committed(places, timeout=10) if places else []
-        for place, known in zip(places, confirmed, strict=True):
-            first = OFFSET_BEGINNING if start == "earliest" else OFFSET_END
-            place.offset = first if known.offset == OFFSET_INVALID else known.offset
+        with in_words(client.explain(topic, "Nothing was read.")):
+            for place, known in zip(places, who.committed(places, timeout=10) if places else (), strict=True):
+                if known.error is not None:  # it is not known to have none
+                    raise KafkaException(known.error)
+                place.offset = known.offset
+            if unknown := [place for place in places if place.offset == OFFSET_INVALID]:
+                ends = client.state(topic, "read_committed").high if start == "latest" else {}
+                for place in unknown:
+                    place.offset = ends[place.partition] if ends else OFFSET_BEGINNING
+                if ends:  # or the next call would begin at another end, and skip what comes in between
+                    who.commit(offsets=unknown, asynchronous=False)
         who.assign(places)
         left = {place.partition for place in places}
 

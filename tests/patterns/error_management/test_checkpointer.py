@@ -476,6 +476,21 @@ def test_confirming_after_the_work_repeats_and_confirming_before_it_loses(kafka:
     assert consumed("before") == ["a0", "a1", "a2", "a4", "a5"], "one is lost, and none is there twice"
 
 
+def test_a_group_that_begins_at_the_end_gets_what_came_between_two_calls(kafka: Kafka) -> None:
+    topic, handled = kafka.topic(partitions=2), list[str]()
+    send(kafka, topic, ["before"])
+
+    def consume() -> int:
+        def handle(message: object) -> None:
+            handled.append(message.value().decode())  # type: ignore[attr-defined]
+
+        return consume_topic(kafka.bootstrap, topic, handle, group=topic, start="latest")
+
+    assert consume() == 0
+    send(kafka, topic, ["between"])
+    assert (consume(), handled) == (1, ["between"])
+
+
 @pytest.mark.shows("03.checkpointer", 5)
 def test_short_intervals_cost_more_and_repeat_less(spark: SparkSession, tmp_path: Path) -> None:
     """Rows come ten a second; each stream is killed in the middle, between a write and its record, and goes on."""
