@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.pipelines.shop import ok
 
 from lakewright.connectors.kafka import KafkaTopic, after
-from lakewright.connectors.kafka_client import KafkaClient
+from lakewright.connectors.kafka_client import KafkaClient, TopicState
 from lakewright.connectors.kafka_errors import in_words
 from lakewright.connectors.kafka_options import spark_options
 from lakewright.connectors.kafka_rewind import starts_of
+from lakewright.connectors.kafka_windows import left_of, window_of
 from lakewright.errors import ConfigurationError, InputError, TargetError, UnknownNameError
 from lakewright.lake.delta_errors import is_transient
 from lakewright.model.arrivals import Arrival, Window
@@ -218,6 +219,17 @@ def test_records_that_were_deleted_before_they_were_read_are_told_and_never_skip
     assert topic.source.gone(first, topic.ctx) == [f"the topic '{topic.topic}' was deleted and made anew"]
     with pytest.raises(InputError, match="made anew"):
         topic.source.stream(spark=topic.spark, schema=None, ctx=topic.ctx, start=topic.last)
+
+
+def test_what_is_left_of_a_window_ends_where_that_ended_and_notes_all_that_is_lost():
+    state = TopicState("visits", "id", {0: 6, 1: 0, 2: 9}, {0: 9, 1: 9, 2: 9})
+    window = window_of(state, {0: (4, 8), 1: (2, 3), 2: (1, 5)}, {0: (2, 4)})
+    left = {0: (6, 8), 1: (2, 3), 2: (5, 5)}, {0: (2, 6), 2: (1, 5)}
+    assert left_of("visits", window, state, state.high) == left
+    with pytest.raises(InputError, match="partition 0 of 'visits' ends at offset 7, but was already recorded up to 8"):
+        left_of("visits", window, state, {**state.high, 0: 7})
+    with pytest.raises(InputError, match="made anew"):
+        left_of("visits", {**window, "topic_id": "another"}, state, state.high)
 
 
 def test_what_is_wrong_is_told_in_words_and_soon(follow, kafka, monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lakewright.errors import (
     ConfigurationError,
@@ -189,6 +190,64 @@ def test_a_recorded_file_that_vanished_is_told_and_nothing_is_written(project):
     shop.forget_arrival("orders", 1)
     ok(shop.retry())
     assert len(rows_of(shop, "clean")) == 2
+
+
+def test_what_retention_left_of_a_recorded_arrival_is_read_once(project, kafka):
+    """By the command told, and with ``if_lost="go on"`` by itself; a repeat of what was read is never made of less."""
+    from lakewright.failpoints import arm
+
+    topic, producer = fresh_topic(kafka, partitions=2), Producer({"bootstrap.servers": kafka.bootstrap})
+
+    def send(*visits: int) -> None:
+        for visit in visits:
+            producer.produce(topic, f'{{"visit": "v{visit}"}}'.encode(), partition=visit % 2)
+        assert producer.flush(10) == 0
+
+    def shop(options: str = ""):
+        settings = f"""name = "test"
+            [connections.broker]
+            url = "kafka://{kafka.bootstrap}"
+        """
+        source = f"""
+            from lakewright import KafkaTopic, Pipeline
+
+            shop = Pipeline("shop", start="2026-01-01")
+            shop.source("visits", KafkaTopic("broker", "{topic}"{options}), schema="visit STRING", retries=0)
+        """
+        return project({"lakewright.toml": settings, "pipelines/shop.py": source})
+
+    def record() -> None:
+        arm({"LAKEWRIGHT_FAILPOINT": "recorded", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+        shop().run(at="2026-01-02")
+        arm({})
+
+    def expire(upto: int) -> None:
+        admin, place = AdminClient({"bootstrap.servers": kafka.bootstrap}), TopicPartition(topic, 0, upto)
+        admin.delete_records([place])[place].result(10)
+
+    send(*range(8))
+    record()
+    with pytest.raises(ConfigurationError, match="all of arrival 1 can still be read"):
+        shop().forget_arrival("visits", 1)
+    expire(1)
+    last = shop()
+    (refused,) = last.retry().errors
+    assert "offsets 0 to 0 of partition 0 were deleted" in str(refused)
+    assert "7 offsets in 2 partitions" in str(refused)
+    assert "`lakewright retry --forget visits:1`" in str(refused)
+    assert "7 offsets in 2 partitions" in last.forget_arrival("visits", 1)
+    expire(2)
+    send(8)
+    last = shop(', if_lost="go on"')
+    ok(last.retry())
+    assert last.store.arrivals.get("visits", 1).window["lost"] == {"0": [0, 2]}
+    ok(last.run(at="2026-01-03"))
+    assert [row["visit"] for row in rows_of(last, "visits")] == ["v1", "v3", "v4", "v5", "v6", "v7", "v8"]
+
+    expire(3)
+    (refused,) = last.backfill("2026-01-01", "2026-01-03", sources=True).errors
+    assert "It was taken before" in str(refused)
+    assert len(rows_of(last, "visits")) == 7
 
 
 SERVICES = """

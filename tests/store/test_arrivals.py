@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given, settings
@@ -67,6 +68,16 @@ def test_pending_arrivals_wait_in_order_until_they_are_committed(store: Store) -
         record(store)
     store.arrivals.commit("raw", 2)
     assert [arrival.number for arrival in store.arrivals.pending("raw")] == [1, 3]
+
+
+def test_what_is_left_of_an_arrival_stands_in_its_place_until_it_is_committed(store: Store) -> None:
+    record(store)
+    whole = record(store)
+    store.arrivals.narrow("raw", 2, {"left": 1})
+    store.arrivals.commit("raw", 2)
+    store.arrivals.narrow("raw", 2, {"left": 0})
+    assert store.arrivals.get("raw", 2) == replace(whole, window={"left": 1})
+    assert [arrival.window for arrival in store.arrivals.all("raw")] == [{"files": []}, {"left": 1}]
 
 
 def test_a_file_replaced_under_its_name_supersedes_the_old_version(store: Store) -> None:

@@ -119,7 +119,7 @@ def retry(
     parallel: Parallel = None,
     forget: Annotated[
         list[str] | None,
-        typer.Option("--forget", metavar="SOURCE:ARRIVAL", help="Give up an arrival whose files are gone for good."),
+        typer.Option("--forget", metavar="SOURCE:ARRIVAL", help="Give up what is gone for good of an arrival."),
     ] = None,
 ) -> None:
     """Go on with the last run that did not succeed: what failed, and everything below it."""
@@ -131,7 +131,7 @@ def retry(
             name, _, number = text.partition(":")
             if not number.isdecimal():
                 raise ConfigurationError(f"'{text}' names no arrival.", hint="Write it as raw_visits:3.")
-            project.forget_arrival(name, int(number))
+            screen.say(f"{name}, arrival {number}: {project.forget_arrival(name, int(number))}.")
         with follow(screen) as listener:
             summary = project.retry(listener=listener, parallel=parallel, wait_seconds=wait)
         report(screen, summary, project.graph)

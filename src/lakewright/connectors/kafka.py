@@ -4,7 +4,8 @@ Guarantee:
     An arrival is a range of offsets per partition, recorded before it is read: every repeat reads the same messages,
     and together the arrivals hold each message once. Where the topic cannot keep that promise (records deleted before
     they were read, the topic made anew), nothing is read and the error says which records are lost; nothing is ever
-    skipped silently. A record tells its topic, partition and offset, also in the dead letters.
+    skipped silently. To go on is to read all that is left, also of an arrival that was recorded. A record tells its
+    topic, partition and offset, also in the dead letters.
 Consequences:
     - A message that does not parse is kept with its raw text (``_lw_raw``). One without a value (a tombstone) is, for
       JSON, a record without a value: raw text empty, in the dead letters under ``record without a value``, its key
@@ -33,6 +34,7 @@ from lakewright.connectors.kafka_windows import (
     IfLost,
     after,
     gone_of,
+    left_of,
     listed,
     ranges_of,
     share,
@@ -137,6 +139,15 @@ class KafkaTopic(TopicPlaces):
         except InputError as error:
             return [error.message]
         return gone_of(arrival.window, state, client.ends(self.topic, state.high, "read_uncommitted"))
+
+    def left(self, arrival: Arrival, ctx: SourceContext) -> Found:
+        """The offsets of the arrival that the topic still holds, and of which the window notes that they are lost."""
+        client = self._client(ctx)
+        state = client.state(self.topic, self.isolation)
+        ends = client.ends(self.topic, state.high, "read_uncommitted")
+        ranges, lost = left_of(ctx.dataset, arrival.window, state, ends)
+        count = sum(end - first for first, end in ranges.values())
+        return Found(window=window_of(state, ranges, lost), summary=_summary(ranges, count, lost))
 
     def read(
         self, arrival: Arrival, *, spark: SparkSession, schema: StructType | None, ctx: SourceContext

@@ -20,6 +20,7 @@ __all__ = [
     "began_at",
     "go_on",
     "gone_of",
+    "left_of",
     "listed",
     "lost_of",
     "origin_of",
@@ -188,6 +189,29 @@ def gone_of(window: Window, state: TopicState, ends: Mapping[int, int]) -> list[
         elif end > ends[partition]:
             gone.append(f"partition {partition} now ends at offset {ends[partition]}, before {end}")
     return gone
+
+
+def left_of(
+    who: str, window: Window, state: TopicState, ends: Mapping[int, int]
+) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+    """The offsets of a recorded window that the topic still holds, and those that are lost.
+
+    Refused where it was made anew, or has lost its end.
+    """
+    refuse_anew(who, window["topic_id"], state)
+    left, lost = {}, lost_of(window)
+    for partition, (first, end) in ranges_of(window).items():
+        if end > ends[partition]:
+            raise InputError(
+                f"{who}: partition {partition} of '{state.topic}' ends at offset {ends[partition]}, but was already "
+                f"recorded up to {end}: the broker has lost records, and gives their offsets to others. Nothing was "
+                "read or given up.",
+                hint=_NEW_NAME,
+            )
+        left[partition] = (max(first, min(state.low[partition], end)), end)
+        if left[partition][0] > first:
+            lost[partition] = (lost.get(partition, (first, first))[0], left[partition][0])
+    return left, lost
 
 
 def share(ranges: Ranges, most: int | None) -> dict[int, tuple[int, int]]:

@@ -35,6 +35,7 @@ __all__ = [
     "GuardContext",
     "Guarded",
     "LatenessGuard",
+    "LeavesRest",
     "Load",
     "LoadContext",
     "Notifier",
@@ -98,6 +99,21 @@ class Source(Protocol):
         self, arrival: Arrival, *, spark: SparkSession, schema: StructType | None, ctx: SourceContext
     ) -> DataFrame:
         """Every record of the window: the declared columns and the record columns (see ``columns``)."""
+
+
+@runtime_checkable
+class LeavesRest(Protocol):
+    """A source that may lose a part of a recorded window before it is read, and still give the rest."""
+
+    @property
+    def if_lost(self) -> Literal["fail", "go on"]:
+        """Whether the rest is read without asking."""
+
+    def left(self, arrival: Arrival, ctx: SourceContext) -> Found:
+        """What is left of a recorded window, which notes what is lost; it ends where that one ends.
+
+        Refused, by an ``InputError``, where the source is another one now, or nobody can tell what is left.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from lakewright.pipelines.dead_letters import LetterCount, Selection, count_lett
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.empty import OneSliceEach, allow_empty
+from lakewright.pipelines.gone import give_up
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import FOREIGN, notice, refuse_forgotten, refuse_lost_histories
 from lakewright.pipelines.keeper import keep
@@ -77,6 +78,7 @@ from lakewright.pipelines.streams.looking import StreamState, states_of
 from lakewright.pipelines.streams.moving import MoveSummary, move_checkpoint
 from lakewright.pipelines.streams.rewind import IfRowsLost, RewindSummary, rewind_stream
 from lakewright.pipelines.streams.worker import Worker, WorkerSummary
+from lakewright.pipelines.take import source_context
 from lakewright.pipelines.upstream import Upper, borrow, index, let_go, take_over
 from lakewright.pipelines.workshop import Workshop
 from lakewright.runtime.settings import Settings, load_settings
@@ -666,11 +668,18 @@ class Project:
             summary.outcomes += keep_letters_short(shop, names, dry_run=dry_run)
             return summary
 
-    def forget_arrival(self, name: str, number: int) -> None:
-        """Give up a recorded arrival that can no longer be read: it counts as settled, without rows."""
-        if not any(arrival.number == number for arrival in self.store.arrivals.pending(name)):
-            raise ConfigurationError(f"{name} has no arrival {number} that waits to be read.")
-        self.store.arrivals.commit(name, number)
+    def forget_arrival(self, name: str, number: int) -> str:
+        """Give up what a source no longer holds of a recorded arrival; tells what becomes of it.
+
+        What is left of a topic's arrival is read by the next run. Any other counts as settled, without rows.
+        """
+        dataset = self.graph[name]
+        with self._exclusive([dataset.pipeline]) as shop:
+            recover_dead_steps(shop)
+            arrival = next((one for one in shop.store.arrivals.pending(name) if one.number == number), None)
+            if arrival is None or dataset.source is None:
+                raise ConfigurationError(f"{name} has no arrival {number} that waits to be read.")
+            return give_up(shop, dataset, arrival, source_context(shop, dataset))
 
     def adopt(self, path: str | Path, name: str) -> AdoptSummary:
         """Let a name stand for an existing Delta table."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from lakewright.connectors.read_errors import explain_read_error
-from lakewright.errors import ConfigurationError, InputError, LakewrightError, StepFailed, TargetError, first_words
+from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, TargetError, first_words
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error, root_message
 from lakewright.lake.schemas import fit_to_table
@@ -27,6 +27,7 @@ from lakewright.pipelines.corrections import follow_arrival
 from lakewright.pipelines.decide import SliceState
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.events import with_event_cell
+from lakewright.pipelines.gone import what_is_there
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.properties import properties_of
@@ -121,7 +122,9 @@ def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt
             # A trial keeps everything in its own lake: what goes past it is left where it is.
             copied = (_copy(current, arrival),) if dataset.name in shop.lake.outside else ()
             return current.finish(copied, arrival=arrival.number)
-        frame = _read(current, arrival)
+        context = source_context(shop, dataset)
+        arrival = what_is_there(current, arrival, context)
+        frame = _read(current, arrival, context)
         if dataset.load is not None:
             dataset.load.judge(frame, _load_context(current))
         commit = _write(current, arrival, frame)
@@ -137,7 +140,7 @@ def _copy(current: Attempt, arrival: Arrival) -> Receipt:
     dataset, shop = current.dataset, current.shop
     assert dataset.source is not None
     context = source_context(shop, dataset)
-    _refuse_gone(current, arrival, context)
+    arrival = what_is_there(current, arrival, context)
     refuse_other_ledger(shop.lake, shop.store, dataset.name)
     identity = current.identity(arrival=store_window(shop.lake, arrival))
     table = shop.lake.open(dataset.name, identity, still_mine=current.still_mine)
@@ -149,13 +152,11 @@ def _copy(current: Attempt, arrival: Arrival) -> Receipt:
     return receipt_of(dataset.name, commit, counters=Counters(read=commit.rows, written=commit.rows))
 
 
-def _read(current: Attempt, arrival: Arrival) -> DataFrame:
+def _read(current: Attempt, arrival: Arrival, context: SourceContext) -> DataFrame:
     from pyspark.sql import functions as F
 
     dataset, shop = current.dataset, current.shop
     assert dataset.source is not None
-    context = source_context(shop, dataset)
-    _refuse_gone(current, arrival, context)
     schema = as_schema(shop, dataset)
     frame = dataset.source.read(arrival, spark=shop.lake.session(), schema=schema, ctx=context)
     end = arrival.recorded_at + timedelta(days=1)
@@ -170,18 +171,6 @@ def _held(current: Attempt) -> DataFrame | None:
     lake, name = current.shop.lake, current.dataset.name
     version = lake.log(name).latest()
     return None if version is None else lake.read(name, version=version, system_columns=True)
-
-
-def _refuse_gone(current: Attempt, arrival: Arrival, context: SourceContext) -> None:
-    dataset = current.dataset
-    assert dataset.source is not None
-    if gone := dataset.source.gone(arrival, context):
-        raise InputError(
-            f"{dataset.name}: {current.slice.id} was recorded, but cannot be read as it was: {', '.join(gone[:3])}"
-            f"{' and more' if len(gone) > 3 else ''}. Nothing was written.",
-            hint="Bring the files back as they were, or forget this arrival: "
-            f"`lakewright retry --forget {dataset.name}:{arrival.number}`.",
-        )
 
 
 def _load_context(current: Attempt) -> LoadContext:

@@ -1,8 +1,9 @@
 """Arrivals: what came in at each source, recorded before it is read.
 
 Guarantee:
-    Numbers rise by one per source. A window that was recorded is never changed, and the same key is the same
-    arrival, however often it is recorded.
+    Numbers rise by one per source. A window that was recorded is never extended, and the same key is the same arrival,
+    however often it is recorded. Where a source loses a part of one before it was read, what is left stands in its
+    place: what was committed is as it was.
 """
 
 from __future__ import annotations
@@ -124,6 +125,12 @@ class Arrivals:
         which = (arrivals.c.source == source) & (arrivals.c.number == number)
         with writing(self._engine, conn) as c:
             c.execute(update(arrivals).where(which).values(committed=True))
+
+    def narrow(self, source: str, number: int, window: Window, conn: Connection | None = None) -> None:
+        """Put what is left of a window in its place, under its number, unless the arrival is committed."""
+        which = (arrivals.c.source == source) & (arrivals.c.number == number) & arrivals.c.committed.is_(False)
+        with writing(self._engine, conn) as c:
+            c.execute(update(arrivals).where(which).values(window=dict(window)))
 
     def count(self, source: str) -> int:
         """How many arrivals a source has had."""
