@@ -18,10 +18,11 @@ from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Change, Commit
 from lakewright.model.runs import Run
-from lakewright.pipelines.streams import harvest
+from lakewright.pipelines.harvest import harvest
+from lakewright.pipelines.streams import harvest as indexing
 from lakewright.pipelines.streams.queries import Query
 from lakewright.pipelines.streams.skew import refuse_skipped
-from lakewright.store import open_store
+from lakewright.store import EVERY_SLICE, open_store
 from tests.pipelines.streaming import until
 
 NOW = datetime(2026, 1, 3, tzinfo=UTC)
@@ -38,6 +39,10 @@ def logged(*identities: Identity) -> Any:
 
 def micro_batch(batch: int, *, kind: Any = "data") -> Identity:
     return Identity("raw", f"arrival-{10**9 + batch}", 1, "run", kind=kind, details={"generation": 1, "batch": batch})
+
+
+def restored(version: int, *, to: int) -> Identity:
+    return Identity("raw", "whole", version, "run", kind="restore", details={"restored_to": to})
 
 
 def stream() -> Any:
@@ -94,7 +99,7 @@ def test_a_receipt_of_a_micro_batch_and_what_is_warned_of_it_are_noted_together_
         raise KeyboardInterrupt
 
     told = Finding("raw", "dead letters", "1 of 2 rows")
-    monkeypatch.setattr(harvest, "warnings_of", lambda *_: (told,))
+    monkeypatch.setattr(indexing, "warnings_of", lambda *_: (told,))
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         lake = SimpleNamespace(log=lambda _: logged(micro_batch(0)))
         shop = SimpleNamespace(store=store, lake=lake, run=Run("run", "visits", NOW), now=lambda: NOW)
@@ -102,11 +107,31 @@ def test_a_receipt_of_a_micro_batch_and_what_is_warned_of_it_are_noted_together_
         with monkeypatch.context() as dying:
             dying.setattr(type(store.findings), "add", killed)
             with pytest.raises(KeyboardInterrupt):
-                harvest.harvest_stream(current)
+                indexing.harvest_stream(current)
         assert store.receipts.last_version("raw") is None
-        assert [one.rows for one in harvest.harvest_stream(current)] == [1]
+        assert [one.rows for one in indexing.harvest_stream(current)] == [1]
         assert [one.message for one in store.findings.latest("raw")] == ["1 of 2 rows"]
-        assert harvest.harvest_stream(current) == []
+        assert indexing.harvest_stream(current) == []
+
+
+def test_arrivals_that_a_rollback_took_away_count_no_longer_whoever_finds_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "warnings_of", lambda *_: ())
+    log = logged(micro_batch(0), micro_batch(1), restored(2, to=0), micro_batch(10**9))
+    lake: Any = SimpleNamespace(log=lambda _: log, is_declared=lambda _: True)
+    for place in ("stream", "reader"):
+        with open_store(f"sqlite:///{tmp_path}/{place}.db") as store:
+            store.markers.withdraw("raw", EVERY_SLICE, run_id="run", now=NOW)
+            shop = SimpleNamespace(store=store, lake=lake, run=Run("run", "visits", NOW), now=lambda: NOW)
+            current: Any = SimpleNamespace(shop=shop, dataset=stream(), grant=SimpleNamespace(number=1))
+            if place == "stream":
+                indexing.harvest_stream(current)
+                assert store.markers.withdrawn("raw") == []
+            else:
+                harvest(lake, store, "raw", [3, 0, 1])
+                harvest(lake, store, "raw", [2])
+            assert store.receipts.live_slices("raw").keys() == {"arrival-1000000000", "arrival-2000000000"}
 
 
 def test_a_column_that_an_input_gains_is_told_as_what_another_query_gets_over(

@@ -310,11 +310,14 @@ def test_a_rewind_that_is_cut_short_again_and_again_leaves_each_record_once(proj
     assert shop.store.streams.current("raw").start == {**origin, "partitions": {}}
     ok(shop.run(at="2026-01-03"))
     assert ids(shop) == ["v1", "v2", "v3", "v4"]
-    # Rolled back to its first version, the stream reads on from there.
-    shop.rollback("raw", to=0)
-    assert ids(shop) == ["v1", "v2"]
+    # Rolled back to its first version, the stream reads on from there, also where the rollback was cut short.
+    failing("restored")
+    with pytest.raises(FailpointReached):
+        shop.rollback("raw", to=0)
+    assert [marker.slice_id for marker in shop.store.markers.withdrawn("raw")] == ["*"]
     ok(shop.run(at="2026-01-03"))
-    assert ids(shop) == ids(shop, "clean") == ["v1", "v2", "v3", "v4"]
+    assert ids(shop) == ids(shop, "clean") == ids(shop, "taken") == ["v1", "v2", "v3", "v4"]
+    assert shop.store.markers.withdrawn("raw") == []
 
     # Rolled back, and rewound before anything was read: it is read again from the beginning.
     shop.rollback("raw", to=0)

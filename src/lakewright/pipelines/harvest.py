@@ -30,6 +30,7 @@ __all__ = [
     "refuse_forgotten",
     "refuse_lost_histories",
     "refuse_lost_history",
+    "restored_version",
     "unaccounted",
 ]
 
@@ -102,13 +103,28 @@ def unaccounted(lake: Lake, store: Store, name: str) -> list[int]:
 
 
 def harvest(lake: Lake, store: Store, name: str, versions: Sequence[int]) -> list[Receipt]:
-    """Index commits of a dataset that no receipt tells of."""
-    receipts = [receipt_of(name, lake.log(name).commit(version)) for version in versions]
+    """Index commits of a dataset that no receipt tells of; what a restore took away counts no longer.
+
+    Its markers stay as they are: somebody may be making a slice just now.
+    """
+    commits = [lake.log(name).commit(version) for version in versions]
+    receipts = [receipt_of(name, commit) for commit in commits]
     if lake.is_declared(name):  # whoever keeps a table that is only adopted may write to it
         told = [_finding(name, receipt) for receipt in receipts if receipt.kind == "foreign"]
         store.findings.add(told, run_id=None, now=utc_now())
-    store.receipts.add(receipts)
+    with store.transaction() as conn:
+        store.receipts.add(receipts, conn=conn)
+        for commit, receipt in zip(commits, receipts, strict=True):
+            if receipt.kind == "restore":
+                store.receipts.rolled_back(name, restored_version(commit), commit.version, conn=conn)
     return receipts
+
+
+def restored_version(commit: Commit) -> int:
+    """The version that a restore of ours went back to."""
+    identity = Identity.from_json(commit.metadata)
+    assert identity is not None
+    return int(str(identity.details["restored_to"]))
 
 
 def refuse_lost_histories(lake: Lake, store: Store, names: Iterable[str]) -> None:

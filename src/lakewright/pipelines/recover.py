@@ -20,7 +20,7 @@ from lakewright.model.slices import WHOLE, Slice
 from lakewright.pipelines.cell_rows import rows_within
 from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.harvest import receipt_of, unaccounted
+from lakewright.pipelines.harvest import receipt_of, restored_version, unaccounted
 from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.marking import change_notices, partial_findings, set_flag
@@ -37,7 +37,7 @@ from lakewright.store import Grant, StepRecord
 if TYPE_CHECKING:
     from lakewright.pipelines.workshop import Attempt, Made, Workshop
 
-__all__ = ["recover_attempt", "recover_dead_steps", "restored_version"]
+__all__ = ["recover_attempt", "recover_dead_steps"]
 
 _NEWEST = 2**62
 
@@ -139,15 +139,10 @@ def _settle_stream(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[
     grant = Grant(dataset.name, "*", shop.owner_id, shop.store.leases.draw(dataset.name))
     attempt = Attempt(shop, dataset, WHOLE, "*", grant, step.step_id, step.attempt)
     receipts = harvest_stream(attempt)
-    shop.store.steps.close(step.step_id, "recovered" if receipts else "lost", now=shop.now())
+    with shop.store.transaction() as conn:
+        shop.store.markers.forget(dataset.name, conn=conn)  # of a rollback that never happened, or was settled
+        shop.store.steps.close(step.step_id, "recovered" if receipts else "lost", now=shop.now(), conn=conn)
     return tuple(receipts)
-
-
-def restored_version(commit: Commit) -> int:
-    """The version that a restore of ours went back to."""
-    identity = Identity.from_json(commit.metadata)
-    assert identity is not None
-    return int(str(identity.details["restored_to"]))
 
 
 def _found(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[tuple[Receipt, ...], tuple[Receipt, ...]]:

@@ -17,9 +17,8 @@ from lakewright.model.protocols import Writer
 from lakewright.model.receipts import Commit, Receipt
 from lakewright.model.slices import Slice
 from lakewright.patterns.idempotency.going_back import LOG, Execution, GoingBack, decide_going_back
-from lakewright.pipelines.harvest import harvest, receipt_of, unaccounted
+from lakewright.pipelines.harvest import harvest, receipt_of, restored_version, unaccounted
 from lakewright.pipelines.marking import withdraw_flag
-from lakewright.pipelines.recover import restored_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,10 +109,8 @@ def _index_strays(current: Attempt, name: str) -> None:
         for version in unaccounted(shop.lake, shop.store, name)
         if (found := Identity.from_json(log.commit(version).metadata)) is None or found.number != current.grant.number
     ]
-    for receipt in harvest(shop.lake, shop.store, name, strays) if strays else ():
-        if receipt.kind == "restore":
-            target = restored_version(log.commit(receipt.version))
-            shop.store.receipts.rolled_back(name, target, receipt.version)
+    if strays:
+        harvest(shop.lake, shop.store, name, strays)
 
 
 def _withdraw_markers(current: Attempt, name: str, decision: GoingBack) -> None:

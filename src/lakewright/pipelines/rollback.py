@@ -19,10 +19,9 @@ from lakewright.model.receipts import Commit, Receipt
 from lakewright.model.slices import WHOLE
 from lakewright.pipelines.corrections import pinned_corrections
 from lakewright.pipelines.definitions import Dataset
-from lakewright.pipelines.harvest import pin, receipt_of
+from lakewright.pipelines.harvest import pin, receipt_of, restored_version
 from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.marking import rollback_notices, settle_flags, withdraw_all
-from lakewright.pipelines.recover import restored_version
 from lakewright.pipelines.workshop import Attempt, Workshop
 
 if TYPE_CHECKING:
@@ -99,12 +98,12 @@ def roll_back(shop: Workshop, dataset: Dataset, *, to: int | None = None, dry_ru
             # Before the first of them is restored: either all outputs go back or none.
             if not outside and (lost := shop.lake.lost_files(name, version)):
                 raise _gone(name, version, f"{len(lost)} of its files are gone, the first is {lost[0]}")
-        withdraw_all(current, [name for name, _ in going_back], summary.slices_rolled_back)
-        receipts = [_restore(current, name, version) for name, version in going_back]
-        failpoint("restored")
-        notices = rollback_notices(shop, dataset, summary.slices_rolled_back, receipts[-1])
-        _record(current, tuple(receipts), notices)
-    # It is rolled back: if anything goes wrong from here on, the record stays open, and the next run brings them back.
+    # If anything goes wrong from here on, the record stays open: the next run looks what was rolled back, and ends it.
+    withdraw_all(current, [name for name, _ in going_back], summary.slices_rolled_back)
+    receipts = [_restore(current, name, version) for name, version in going_back]
+    failpoint("restored")
+    notices = rollback_notices(shop, dataset, summary.slices_rolled_back, receipts[-1])
+    _record(current, tuple(receipts), notices)
     failpoint("rolled_back")
     _finish(current, bring_letters_back(shop, dataset, current.grant))
     settle_flags(shop, dataset)

@@ -15,7 +15,7 @@ from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.slices import Slice
 from lakewright.model.streams import Dropped
-from lakewright.pipelines.harvest import receipt_of, unaccounted
+from lakewright.pipelines.harvest import receipt_of, restored_version, unaccounted
 from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.settle import BEHIND_WATERMARK, counters_of_arrival, set_unusable_aside
@@ -54,6 +54,9 @@ def harvest_stream(
         failpoint("before_receipt")
         with shop.store.transaction() as conn:  # a commit with a receipt is not looked at again
             shop.store.receipts.add([receipt], conn=conn)
+            if receipt.kind == "restore":
+                shop.store.receipts.rolled_back(name, restored_version(commit), version, conn=conn)
+                shop.store.mark_ready([receipt], now=shop.now(), conn=conn)
             shop.store.findings.add(warnings, run_id=shop.run.run_id, now=shop.now(), conn=conn)
         found.append(receipt)
     return found
