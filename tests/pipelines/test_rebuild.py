@@ -13,6 +13,7 @@ import pytest
 from lakewright.errors import TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.lake.log import DeltaLog
+from lakewright.lake.side_tables import DEAD_LETTERS
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Receipt
 from lakewright.pipelines.harvest import is_another, notice, receipt_of, refuse_lost_history
@@ -64,7 +65,8 @@ def test_after_a_rebuild_plan_status_and_a_further_run_behave_as_before(shop, pr
 
 
 def test_a_late_row_committed_to_bronze_before_a_kill_is_repaired_after_a_rebuild(shop, project):
-    land(shop.folder, "late.json", [order("late", "2026-01-01T23:00:00Z", 100)])
+    timeless = {**order("never", ""), "at": None}
+    land(shop.folder, "late.json", [order("late", "2026-01-01T23:00:00Z", 100), timeless])
     arm({"LAKEWRIGHT_FAILPOINT": "published", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
     try:
         summary = shop.run(["orders"], at="2026-01-04")
@@ -75,6 +77,12 @@ def test_a_late_row_committed_to_bronze_before_a_kill_is_repaired_after_a_rebuil
     rebuilt.rebuild_store()
     summary = ok(rebuilt.run(at="2026-01-04"))
     assert made(summary) == {("clean", "2026-01-01"), ("daily", "2026-01-01")}
+    # What nobody had told yet is told, once.
+    letters = rebuilt.sql("SELECT slice, rule FROM dead_letters WHERE dataset = 'orders'").collect()
+    assert [tuple(row) for row in letters] == [("arrival-2", "no usable event time")]
+    told = rebuilt.lake.log(DEAD_LETTERS).latest()
+    rebuilt.rebuild_store()
+    assert rebuilt.lake.log(DEAD_LETTERS).latest() == told
     assert [row["amount"] for row in rows_of(rebuilt, "daily")] == [105, 1]
 
 

@@ -693,6 +693,7 @@ class Project:
     def rebuild_store(self) -> RebuildSummary:
         """Fill the store anew from the lake's logs."""
         with self._exclusive(sorted({d.pipeline for d in self.graph.datasets.values()})) as shop:
+            recover_dead_steps(shop)  # a receipt that is there already would hide what they had not done
             return rebuild_store(shop)
 
     # Reading

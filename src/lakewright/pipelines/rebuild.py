@@ -18,6 +18,7 @@ from lakewright.model.streams import Generation
 from lakewright.pipelines.corrections import settle_corrections
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.settle import complete_receipt
+from lakewright.pipelines.told_again import tell_unusable_again, withdraw_what_was_rewound
 from lakewright.pipelines.workshop import Workshop
 from lakewright.store import Store
 
@@ -38,7 +39,10 @@ class RebuildSummary:
 
 
 def rebuild_store(shop: Workshop) -> RebuildSummary:
-    """Reads every log of the lake and fills the store anew; the lake itself is not changed."""
+    """Reads every log of the lake and fills the store anew.
+
+    The lake itself is not changed, but for dead letters that somebody had died before he told them or took them back.
+    """
     summary = RebuildSummary(
         unknown=[
             "rows read, duplicates and late rows of slices made before (shown as ?)",
@@ -73,6 +77,11 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
             _arrivals(shop.lake, shop.store, name, summary)
         shop.store.receipts.forget(corrections_of(name))
         settle_corrections(shop, name)
+        if name in shop.graph.datasets:
+            # From here on receipts say that unusable rows are told: nobody would look again.
+            number = shop.store.leases.draw(name)
+            withdraw_what_was_rewound(shop, shop.graph[name], number)
+            tell_unusable_again(shop, shop.graph[name], number)
     for name in names:
         first = shop.store.receipts.get(name, 0)
         if first is not None and name not in shop.lake.borrowed:

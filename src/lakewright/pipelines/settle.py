@@ -46,15 +46,21 @@ BEHIND_WATERMARK = "behind the watermark"
 """The rule of rows that the state of a guard dropped; they are counted, and in no table."""
 
 
-def set_unusable_aside(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit) -> dict[str, int]:
-    """Tell the rows without a usable event time in the dead letters; the log says whether there are any."""
+def set_unusable_aside(
+    shop: Workshop, dataset: Dataset, identity: Identity, commit: Commit, *, version: int | None = None
+) -> dict[str, int]:
+    """Tell the rows without a usable event time in the dead letters; the log says whether there are any.
+
+    They are read as they are in the commit, or in a later ``version``.
+    """
     from pyspark.sql import functions as F
 
     slice_ = Slice.parse(identity.slice_id)
     repeated = shop.store.receipts.live(dataset.name, slice_.id) is not None
     if None not in commit.touched and not repeated:
         return {}
-    rows = shop.lake.read(dataset.name, version=commit.version, system_columns=True).where(
+    read_at = commit.version if version is None else version
+    rows = shop.lake.read(dataset.name, version=read_at, system_columns=True).where(
         f"{slice_.predicate()} AND {EVENT_COLUMN} IS NULL"
     )
     if (corrections := read_corrections(shop.lake, dataset.name) if dataset.is_source else None) is not None:
