@@ -88,12 +88,19 @@ def test_a_letter_that_was_replayed_is_open_again_where_its_slice_is_rolled_back
 
     # By another schema a record of CSV is told by another hash: its correction does not count beside it.
     shop = project({"pipelines/shop.py": PIPELINE.replace("at timestamp", "at timestamp, note string")})
+    (shop.folder / "landing" / "d2.csv").write_text("order_id,at,note\nc,,x\n", encoding="utf-8")
+    ok(shop.run(["orders"], at=tomorrow))
     ok(shop.backfill("2026-01-01", "2026-01-03", at=tomorrow, sources=True))
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]
     told = [one.message for one in shop.store.findings.latest("orders") if one.subject == "corrections"]
     assert [one.startswith("1 corrections of orders were given up: arrival-1 was read again") for one in told] == [True]
     states = shop.dead_letters(Selection(states=("open", "corrected", "retired"))).groupBy("state").count().collect()
-    assert {row["state"]: row["count"] for row in states} == {"open": 2, "retired": 1}
+    assert {row["state"]: row["count"] for row in states} == {"open": 3, "retired": 1}
+
+    # So it is with a source, which keeps the rows: they are told anew under the number that counts again.
+    shop.rollback("orders")
+    told = shop.sql("SELECT slice, number FROM dead_letters WHERE dataset = 'orders'").collect()
+    assert [tuple(row) for row in told] == [("arrival-2", shop.store.receipts.live("orders", "arrival-2").number)]
 
 
 def test_letters_that_are_no_longer_kept_are_told():
@@ -110,14 +117,20 @@ def test_letters_that_are_no_longer_kept_are_told():
             Identity("clean", one.slice_id, one.number, "r", part="dead_letters") for one in history
         )
     ]
-    log = SimpleNamespace(exists=lambda: True, bounds=lambda: (0, 3), commit=lambda version: commits[version])
+    # So has an attempt whose slice was taken back, with its letters, until that was rolled back as well.
+    history += [receipt("arrival-1", 5, "live", 4), receipt("arrival-2", 6, "live", 2)]
+    history.append(replace(receipt("arrival-2", 7, "live", 0), kind="rewind"))
+    for one, operation in zip(history[4:], ("WRITE", "WRITE", "DELETE"), strict=True):
+        identity = Identity("clean", one.slice_id, one.number, "r", part="dead_letters")
+        commits.append(Commit(len(commits), one.committed_at, operation, identity.to_json(), {}, {}))
+    log = SimpleNamespace(exists=lambda: True, bounds=lambda: (0, 6), commit=lambda version: commits[version])
     lost = [f"file:/lake/{DEAD_LETTERS}/dataset=clean/slice={one.slice_id}/input=orders/part-0" for one in history]
     lake = SimpleNamespace(log=lambda name: log, delta_log=lambda name: log, lost_files=lambda name, version: lost)
     receipts = SimpleNamespace(since=lambda *args, **kinds: history)
     shop = SimpleNamespace(lake=lake, store=SimpleNamespace(receipts=receipts))
-    (told,) = bring_letters_back(shop, SimpleNamespace(name="clean", is_source=False, is_stream=False), None)
-    assert told.slice_id == "2026-01-01"
-    assert "3 of its rows were set aside" in told.message
+    told = bring_letters_back(shop, SimpleNamespace(name="clean", is_source=False, is_stream=False), None)
+    assert [one.slice_id for one in told] == ["2026-01-01", "arrival-2"]
+    assert "3 of its rows were set aside" in told[0].message
 
 
 def test_a_correction_of_a_record_that_its_topic_no_longer_holds_is_given_up_with_its_letter(spark):

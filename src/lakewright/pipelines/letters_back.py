@@ -18,9 +18,10 @@ from lakewright.lake.side_tables import BESIDE, DEAD_LETTERS, SIDE_PARTITIONS
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Receipt
-from lakewright.model.slices import WHOLE
+from lakewright.model.slices import WHOLE, Slice
 from lakewright.model.sql import text_literal
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.told_again import tell_unusable_again
 from lakewright.store import Grant
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ def bring_letters_back(shop: Workshop, dataset: Dataset, grant: Grant) -> tuple[
     """Runs a job where slices that count again after a rollback have other letters than those of their attempt.
 
     Doing it again changes nothing, nor does anybody who no longer holds the ``grant``. Tells of the slices whose
-    letters are no longer in the table's history.
+    letters are no longer in the table's history. Those of a source are told anew from what it keeps.
     """
+    if dataset.is_source:
+        tell_unusable_again(shop, dataset, grant.number)
     if dataset.is_source or dataset.is_stream or not shop.lake.log(DEAD_LETTERS).exists():
         return ()
     wanted = _counting_again(shop, dataset.name)
@@ -54,10 +57,23 @@ def bring_letters_back(shop: Workshop, dataset: Dataset, grant: Grant) -> tuple[
 
 
 def _counting_again(shop: Workshop, name: str) -> dict[str, Receipt]:
-    """The slices of which an attempt was rolled back and another one counts."""
-    history = shop.store.receipts.since(name, -1, 2**62, kinds=("data",))
-    withdrawn = {one.slice_id for one in history if one.state == "rolled back"}
-    return {one.slice_id: one for one in history if one.state == "live" and one.slice_id in withdrawn}
+    """The slices of which an attempt was rolled back, or that were taken back, and of which an earlier one counts."""
+    history = shop.store.receipts.since(name, -1, 2**62, kinds=("data", "rewind"))
+    withdrawn = {one.slice_id for one in history if one.kind == "data" and one.state == "rolled back"}
+    taken = [(one.version, Slice.parse(one.slice_id)) for one in history if one.kind == "rewind"]
+
+    def counts_again(one: Receipt) -> bool:
+        # What is older than a deletion of its slice, and counts, was there before that was rolled back.
+        return one.slice_id in withdrawn or any(
+            one.version < version and _is_from(first, one.slice_id) for version, first in taken
+        )
+
+    return {one.slice_id: one for one in history if one.kind == "data" and one.state == "live" and counts_again(one)}
+
+
+def _is_from(first: Slice, slice_id: str) -> bool:
+    slice_ = Slice.parse(slice_id)
+    return slice_.kind == first.kind == "arrival" and slice_ >= first
 
 
 def _versions_of(shop: Workshop, name: str, numbers: Mapping[str, int]) -> dict[str, int | None]:
@@ -65,6 +81,10 @@ def _versions_of(shop: Workshop, name: str, numbers: Mapping[str, int]) -> dict[
     found: dict[str, int | None] = dict.fromkeys(numbers)
     newest: set[str] = set()
     for commit, identity in own_commits(shop.lake.delta_log(DEAD_LETTERS)) if numbers else ():
+        if identity.dataset == name and identity.part == "dead_letters" and commit.operation == "DELETE":
+            first = Slice.parse(identity.slice_id)
+            newest.update(slice_id for slice_id in numbers if _is_from(first, slice_id))
+            continue
         if identity.dataset != name or identity.kind != "data":
             continue
         told = {identity.slice_id: identity.number} if identity.part == "dead_letters" else {}

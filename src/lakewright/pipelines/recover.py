@@ -139,6 +139,9 @@ def _settle_stream(shop: Workshop, dataset: Dataset, step: StepRecord) -> tuple[
     grant = Grant(dataset.name, "*", shop.owner_id, shop.store.leases.draw(dataset.name))
     attempt = Attempt(shop, dataset, WHOLE, "*", grant, step.step_id, step.attempt)
     receipts = harvest_stream(attempt)
+    restores = shop.store.receipts.since(dataset.name, -1, _NEWEST, kinds=("restore",))
+    if any(one.number == step.number for one in restores):
+        bring_letters_back(shop, dataset, grant)
     with shop.store.transaction() as conn:
         shop.store.markers.forget(dataset.name, conn=conn)  # of a rollback that never happened, or was settled
         shop.store.steps.close(step.step_id, "recovered" if receipts else "lost", now=shop.now(), conn=conn)
