@@ -29,6 +29,7 @@ from lakewright.pipelines.make import call_step, check_result, publish_once, set
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.streams.changes import apply_to_images, new_images
 from lakewright.pipelines.streams.joins import count_pairs
+from lakewright.pipelines.streams.letters import withdraw_letters
 from lakewright.pipelines.streams.sessions import deliver_sessions
 from lakewright.pipelines.streams.skew import Standing, last_delivered, newer_at_work, refuse_skipped, within_quota
 from lakewright.pipelines.workshop import Attempt
@@ -139,6 +140,8 @@ def _make(attempt: BatchAttempt, rows: DataFrame) -> None:
     if graph.reads_changes(dataset):
         rows = new_images(rows)
     inputs = [_streamed(attempt, rows) if one is streamed else open_input(attempt, one) for one in dataset.inputs]
+    if graph.reads_changes(dataset):  # a change that is read again is told once
+        withdraw_letters(attempt, next(one for one in inputs if one.given is streamed))
     set_aside(attempt, inputs)
     failpoint("set_aside")
     count_filters(attempt, inputs)

@@ -8,6 +8,7 @@ Guarantee:
 Consequences:
     - The step must be row-wise, and its writer must have keys: a row is told by them, however it came about.
     - The versions within a micro-batch are asked for by a small job, and the step is applied to each of them.
+    - A row that is judged has a letter while the table holds it as it is: see ``streams.letters``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lakewright.pipelines.filtering import count_filters
 from lakewright.pipelines.inputs import InputFrame, judged_input, open_input, rows_for_limits
 from lakewright.pipelines.make import call_step, check_result, lay_out, refuse_other_layout, set_aside
 from lakewright.pipelines.properties import properties_of
+from lakewright.pipelines.streams.letters import withdraw_letters
 from lakewright.pipelines.streams.skew import refuse_skipped
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ __all__ = ["apply_to_images", "new_images"]
 
 _GONE = "_lw_gone"
 _ORDER = "_lw_order"
+_SAME = "_lw_same"
+_LATER = "_lw_later"
 _OLD = "_change_type IN ('delete', 'update_preimage')"
 _NEW = "_change_type IN ('insert', 'update_postimage')"
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -52,21 +56,27 @@ def apply_to_images(attempt: BatchAttempt, streamed: Input, rows: DataFrame) -> 
     assert isinstance(writer, Merger)
     others = {one.parameter: open_input(attempt, one) for one in dataset.inputs if one is not streamed}
 
-    def inputs(images: DataFrame, number: int | None = None) -> list[InputFrame]:
+    def judged(images: DataFrame, number: int | None = None) -> InputFrame:
         plain = images.drop(*_FEED)
-        judged = judged_input(attempt, streamed, SameSlice(), plain, plain.columns, number, None)
-        return [others.get(one.parameter, judged) for one in dataset.inputs]
+        return judged_input(attempt, streamed, SameSlice(), plain, plain.columns, number, None)
 
+    def inputs(images: InputFrame) -> list[InputFrame]:
+        return [others.get(one.parameter, images) for one in dataset.inputs]
+
+    kinds = {tuple(row) for row in rows.selectExpr("_commit_version", _OLD).distinct().collect()}
+    versions = sorted({version for version, _ in kinds})
     new = rows.where(_NEW)
-    news = inputs(new, rows_for_limits(streamed, new))
+    if any(is_old for _, is_old in kinds):
+        withdraw_letters(attempt, judged(rows.where(_OLD)))
+        new = _still_there(rows) if len(versions) > 1 and streamed.guards else new
+    news = inputs(judged(new, rows_for_limits(streamed, new)))
     set_aside(attempt, news)
     count_filters(attempt, news)
-    versions = sorted(row[0] for row in rows.select("_commit_version").distinct().collect())
     outcomes = []
     for place, version in enumerate(versions):
         for newer, kind in enumerate((_OLD, _NEW)):
             images = rows.where(f"_commit_version = {version} AND {kind}")
-            made = check_result(attempt, call_step(attempt, inputs(images))[dataset.name])
+            made = check_result(attempt, call_step(attempt, inputs(judged(images)))[dataset.name])
             outcomes.append(
                 made.selectExpr("*", f"{str(not newer).lower()} AS {_GONE}", f"{2 * place + newer} AS {_ORDER}")
             )
@@ -74,6 +84,17 @@ def apply_to_images(attempt: BatchAttempt, streamed: Input, rows: DataFrame) -> 
         return
     changes: DataFrame = reduce(lambda one, other: one.unionByName(other), outcomes)
     _merge(attempt, writer, _last_of_each(changes, writer, dataset.name))
+
+
+def _still_there(rows: DataFrame) -> DataFrame:
+    """The new images that no later version of the micro-batch took away again."""
+    from pyspark.sql import functions as F
+
+    held = [F.col(f"`{name}`") for name in rows.columns if name not in _FEED]
+    told = rows.withColumn(_SAME, F.xxhash64(F.to_json(F.struct(*held))))
+    gone = told.where(_OLD).groupBy(_SAME).agg(F.max("_commit_version").alias(_LATER))
+    known = told.where(_NEW).join(gone, _SAME, "left")
+    return known.where(f"{_LATER} IS NULL OR {_LATER} <= _commit_version").drop(_SAME, _LATER)
 
 
 def _last_of_each(changes: DataFrame, writer: Merger, what: str) -> DataFrame:

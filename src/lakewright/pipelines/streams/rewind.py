@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.failpoints import failpoint
 from lakewright.lake.log import own_commits
-from lakewright.lake.side_tables import SIDE_TABLES
+from lakewright.lake.side_tables import DEAD_LETTERS, SIDE_TABLES
 from lakewright.model.arrivals import Window
 from lakewright.model.identity import REWIND_PART, Identity
 from lakewright.model.references import Previous
@@ -32,6 +32,7 @@ from lakewright.model.streams import FIRST_GENERATION, Generation, LostRows
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.streams.harvest import harvest_stream
+from lakewright.pipelines.streams.letters import WITHDRAWN
 from lakewright.pipelines.streams.moving import checkpoint_has_begun
 from lakewright.pipelines.streams.skew import PART, buffer_of, waiting_rows
 from lakewright.pipelines.take import source_context
@@ -238,6 +239,7 @@ def fence(current: Attempt, generation: int, **told: object) -> None:
     beside = [(buffer_of(name), identity.as_part(PART))]
     if any(given.guards for given in current.dataset.inputs):
         beside += [(table, identity.as_judge(part)) for part, table in SIDE_TABLES.items()]
+        beside.append((DEAD_LETTERS, identity.as_judge(WITHDRAWN)))
     for table, part in beside:
         opened = lake.open(table, part, still_mine=current.still_mine)
         if opened.exists():
