@@ -143,6 +143,20 @@ def test_a_stream_that_goes_on_past_a_gap_has_each_record_once_whenever_it_is_ki
     assert table.append(table.read(), partition_by=["_lw_day", "_lw_event"]) is None
 
 
+@pytest.mark.classic_only("a micro-batch runs on the server")
+def test_a_stream_goes_past_what_its_very_first_micro_batch_lost_before_there_was_a_table(project, kafka):
+    topic = kafka.topic()
+    send(kafka, topic, [visit(1), visit(2)])
+    shop = project(going_on(kafka, topic))
+    with patch("lakewright.pipelines.streams.batches._append", side_effect=OSError("no space left on device")):
+        assert shop.run(["raw"], at="2026-01-03").state == "failed"
+    delete_before(kafka, topic, 2)
+    send(kafka, topic, [visit(3)])
+    ok(shop.run(["raw"], at="2026-01-03"))
+    assert ids(shop) == ["v3"]
+    assert "never read (partition 0, offsets 0 to 1). The stream goes on after them." in gaps(shop)[0]
+
+
 def test_a_continuous_stream_goes_past_a_gap_and_tells_it(project, kafka):
     topic = kafka.topic()
     send(kafka, topic, [visit(1)])

@@ -233,7 +233,9 @@ def fence(current: Attempt, generation: int, **told: object) -> None:
         kind="fence",
         slice_id=f"generation-{generation}",
     )
-    commit = lake.open(name, identity, still_mine=current.still_mine).touch()
+    own = lake.open(name, identity, still_mine=current.still_mine)
+    # Where no micro-batch was ever committed there is no table yet, and none of the old generation counts.
+    commit = own.touch() if own.exists() else None
     if commit is not None:
         current.shop.store.receipts.add([receipt_of(name, commit)])
     beside = [(buffer_of(name), identity.as_part(PART))]
