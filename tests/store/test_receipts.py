@@ -54,10 +54,21 @@ def test_a_receipt_comes_back_as_it_was_given(store: Store) -> None:
     assert store.receipts.history("visits") == [given]
 
 
+def test_where_the_last_run_began_is_known_however_many_commits_it_made(store: Store) -> None:
+    store.receipts.add([replace(receipt(version, f"arrival-{version}"), run_id="before") for version in range(3)])
+    worker = [replace(receipt(version, f"arrival-{version}"), run_id="worker") for version in range(3, 1503)]
+    store.receipts.add(worker)
+    assert store.receipts.first_of_last_run("visits") == 3
+    store.receipts.add([receipt(1503, "whole", "restore")])
+    store.receipts.rolled_back("visits", 2, 1503)
+    assert store.receipts.first_of_last_run("visits") == 0
+
+
 def test_what_is_not_there_is_none(store: Store) -> None:
     assert store.receipts.get("visits", 1) is None
     assert store.receipts.live("visits", "whole") is None
     assert store.receipts.first("visits", "whole") is None
+    assert store.receipts.first_of_last_run("visits") is None
     assert store.receipts.last_version("visits") is None
     assert store.receipts.history("visits") == []
     store.receipts.add([])

@@ -45,13 +45,9 @@ class RollbackSummary:
 
 def previous_version(shop: Workshop, name: str) -> int:
     """Where a rollback goes if nobody says: before what the last run that wrote to the dataset wrote."""
-    history = [
-        r for r in shop.store.receipts.history(name, limit=1000) if r.kind == "data" and r.state != "rolled back"
-    ]
-    if not history:
+    first = shop.store.receipts.first_of_last_run(name)
+    if first is None:
         raise ConfigurationError(f"{name} has no commit of ours to go back from.")
-    last = [r for r in history if r.run_id == history[0].run_id]
-    first = min(r.version for r in last)
     if first == 0:
         raise ConfigurationError(f"{name} was made by its first run: there is no earlier version to go back to.")
     return first - 1

@@ -244,6 +244,15 @@ class Receipts:
         with reading(self._engine) as c:
             return staleness.withdrawn(c, dataset, restored_at)
 
+    def first_of_last_run(self, dataset: str) -> int | None:
+        """The version of the first data receipt of the run that brought the newest one; without those rolled back."""
+        counts = (receipts.c.dataset == dataset) & (receipts.c.kind == "data") & (receipts.c.state != "rolled back")
+        newest = select(receipts.c.run_id).where(counts).order_by(receipts.c.version.desc()).limit(1)
+        with reading(self._engine) as c:
+            run_id = c.execute(newest).scalar()
+            same = receipts.c.run_id.is_not_distinct_from(run_id)
+            return c.execute(select(func.min(receipts.c.version)).where(counts, same)).scalar()
+
     def last_change(self, dataset: str) -> int | None:
         """The newest version that changed rows."""
         which = (receipts.c.dataset == dataset) & receipts.c.kind.in_(STALING_KINDS)
