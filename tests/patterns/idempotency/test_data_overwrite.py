@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.patterns.delta import live_files, rows, table, version
 
-from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, TargetError
+from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError, TargetError
 from lakewright.patterns.idempotency.data_overwrite import (
     DataOverwrite,
     current_files,
@@ -79,6 +79,40 @@ def test_a_row_outside_the_slice_is_refused_with_the_predicate(
     due = spark.createDataFrame([("2026-01-02",)], "event_date string")
     overwrite_slice(stray.join(due, "event_date").select("visit", "event_date"), new, where=DAY)
     assert table(spark, new) == [("v2", "2026-01-02")]
+
+
+def test_a_column_lost_gained_or_retyped_is_refused_with_the_cure(
+    spark: SparkSession, two_days: str, lake_folder: Path
+) -> None:
+    spark.sql(f"ALTER TABLE delta.`{two_days}` ADD COLUMNS (pages INT)")
+    lost = visits(spark, ("v2", "2026-01-02"))
+    day = lost.withColumn("pages", F.lit(1))
+    before = version(two_days)
+    for unfit, words in (
+        (lost, r"column pages is in the table and no longer in the rows.*lit\(None\)\.cast\(\"int\"\)"),
+        (day.withColumn("extra", F.lit(1)), r"a column extra that the table lacks.*ADD COLUMNS"),
+        (day.withColumn("pages", F.lit("1")), r"pages is int in the table and string in the rows.*cast\(\"int\"\)"),
+        (day.withColumn("pages", F.lit(1).cast("bigint")), "and bigint in the rows"),
+    ):
+        for slice_ in ({"where": DAY}, {"using": ["event_date"]}, {}):
+            with pytest.raises(SchemaChangeError, match=words):
+                overwrite_slice(unfit, two_days, **slice_)  # type: ignore[arg-type]
+    assert version(two_days) == before
+    # In other letters it is the same column, a shorter number is one, and a NULL of no type fits every column.
+    overwrite_slice(day.selectExpr("NULL AS VISIT", "event_date", "2S AS pages"), two_days, where=DAY)
+    overwrite_slice(day.withColumn("extra", F.struct("visit")), two_days, where=DAY, new_columns="add")
+    with pytest.raises(SchemaChangeError, match="extra is struct<visit:string> in the table"):
+        overwrite_slice(day.withColumn("extra", F.struct("pages")), two_days, where=DAY, new_columns="add")
+    assert rows(spark.read.format("delta").load(two_days).selectExpr("visit", "pages", "extra.visit AS extra")) == [
+        ("v1", None, None), ("v2", 1, "v2"),
+    ]  # fmt: skip
+    with pytest.raises(ConfigurationError, match="'refuse' or 'add'"):
+        overwrite_slice(day, two_days, new_columns="drop")  # type: ignore[arg-type]
+    # What Delta computes by itself the rows need not bring.
+    made = str(lake_folder / "made")
+    spark.sql(f"CREATE TABLE delta.`{made}` (n INT, twice INT GENERATED ALWAYS AS (n * 2)) USING delta")
+    overwrite_slice(spark.sql("SELECT 4 AS n"), made, where="n = 4")
+    assert table(spark, made) == [(4, 8)]
 
 
 @pytest.fixture(params=["static", "dynamic"])

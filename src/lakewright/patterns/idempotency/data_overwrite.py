@@ -24,8 +24,9 @@ from lakewright.errors import ConfigurationError, InputError, MissingColumnsErro
 from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.protocols import WriteContext
 from lakewright.model.receipts import Commit
-from lakewright.patterns.idempotency.delta_paths import table_exists
+from lakewright.patterns.idempotency.delta_paths import add_missing_columns, table_schema
 from lakewright.patterns.idempotency.file_swap import current_files, overwrite_files
+from lakewright.patterns.idempotency.misfits import refuse_misfit
 from lakewright.patterns.idempotency.refusals import refuse_empty
 from lakewright.patterns.idempotency.versions import read_version, remove_unused_files
 
@@ -79,12 +80,16 @@ def overwrite_slice(
     using: Sequence[str] = (),
     empty: Literal["allow", "fail"] = "fail",
     partition_by: Sequence[str] = (),
+    new_columns: Literal["refuse", "add"] = "refuse",
 ) -> None:
     """Runs a job that replaces, in one Delta commit, the rows of the table that fulfil ``where`` by the frame's.
 
     With ``using`` (instead) those whose values in these columns occur in the frame: for a feed that brings whole days
     and does not say beforehand which. They must not be NULL, and the table needs deletion vectors, which one that is
     made here has. Without both the whole table is replaced.
+
+    A column that the frame has lost, or has with another type, is refused before anything is written; so is one that
+    the table lacks, or it is added first (``new_columns``), as NULL in the rows that stay.
 
     >>> visits = spark.createDataFrame([("v1", "2026-01-05")], "visit string, day string")
     >>> overwrite_slice(visits, folder, where="day = '2026-01-05'")
@@ -94,12 +99,15 @@ def overwrite_slice(
     """
     if where is not None and using:
         raise ConfigurationError("Data Overwrite: say 'where' or 'using', not both.")
+    if new_columns not in ("refuse", "add"):
+        raise ConfigurationError(f"Data Overwrite: new_columns is 'refuse' or 'add', not {new_columns!r}.")
     if empty == "fail":
         refuse_empty(df, what="Data Overwrite")
-    there = bool(where is not None or using) and table_exists(df.sparkSession, path)
+    told = _told_apart(df, using) if using else df
+    there = _fitted(df, path, new_columns)
     try:
         if using:
-            _replace_using(_told_apart(df, using), path, using, there=there, partition_by=partition_by)
+            _replace_using(told, path, using, there=there, partition_by=partition_by)
             return
         rows = df if where is None or there else only_within(df, where)
         writer = overwriting(rows) if where is None else overwriting(rows).option("replaceWhere", where)
@@ -109,6 +117,18 @@ def overwrite_slice(
         if explained is None:
             raise
         raise explained from error
+
+
+def _fitted(df: DataFrame, path: str, new_columns: Literal["refuse", "add"]) -> bool:
+    """Whether there is a table; if so, the rows fit it, with the columns that it has gained for them."""
+    spark, schema = df.sparkSession, df.schema
+    kept = table_schema(spark, path)
+    if kept is None:
+        return False
+    refuse_misfit(schema, kept, spark, path, what="Data Overwrite", new_columns=new_columns)
+    if new_columns == "add":
+        add_missing_columns(spark, path, schema)
+    return True
 
 
 def _explained(error: Exception, where: str | None, using: Sequence[str]) -> InputError | None:

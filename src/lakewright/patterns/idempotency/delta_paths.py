@@ -24,6 +24,7 @@ __all__ = [
     "newest_version",
     "partition_columns",
     "table_exists",
+    "table_schema",
 ]
 
 _NO_TABLE = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
@@ -82,14 +83,18 @@ class DeltaPath:
 
 def table_exists(spark: SparkSession, path: str) -> bool:
     """Whether there is a Delta table at the path; anything but "there is none" is raised."""
+    return table_schema(spark, path) is not None
+
+
+def table_schema(spark: SparkSession, path: str) -> StructType | None:
+    """The columns of the Delta table at the path; None where there is none."""
     try:
-        # The schema is asked for because over Connect nothing is looked up before.
-        spark.read.format("delta").load(path).schema  # noqa: B018
+        # Over Connect nothing is looked up before the schema is asked for.
+        return spark.read.format("delta").load(path).schema
     except Exception as error:
         if any(word in str(error) for word in _NO_TABLE):
-            return False
+            return None
         raise
-    return True
 
 
 def add_missing_columns(spark: SparkSession, path: str, schema: StructType, *, but: Sequence[str] = ()) -> None:
