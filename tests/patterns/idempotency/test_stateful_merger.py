@@ -191,6 +191,10 @@ def test_the_first_day_again_a_gap_a_crash_and_a_wrong_time(
             merge_restoring(unfit, path, keys=["type"], deleted="gone", execution_time="2024-10-05")
     assert version(path) == gap.version, "nothing was touched"
 
+    other_letters = changes(spark, FEED["2024-10-08"]).withColumnRenamed("name", "Name")
+    gap = merge_restoring(other_letters, path, keys=["type"], deleted="gone", execution_time="2024-10-08")
+    assert (gap.decision.action, held(spark, path)) == ("restore", [("phone", "P4")])
+
     # Killed after the MERGE, before anybody heard of it; and after the RESTORE, before the MERGE.
     for place, content in (("merged", [("phone", "P2"), ("watch", "W1")]), ("went_back", [("phone", "P1")])):
         arm({"LAKEWRIGHT_FAILPOINT": place, "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})

@@ -119,8 +119,9 @@ class StatefulMerger:
     def refuse_misfit(self, changes: StructType, kept: StructType, what: str) -> None:
         """Refuse columns that the table cannot take, before it goes back."""
         names = stored_columns(changes.names, kept.names, deleted=self.deleted, delete=self.delete, what=what)
+        kinds = {field.name.lower(): field.dataType for field in kept}
         for name in names:
-            new, old = changes[name].dataType, kept[name].dataType
+            new, old = changes[name].dataType, kinds[name.lower()]
             if _group(new) != _group(old) and "" not in (_group(new), _group(old)) and _group(old) != "text":
                 raise SchemaChangeError(
                     f"{what}: the column {name} is {old.simpleString()} in the table and {new.simpleString()} in the "
