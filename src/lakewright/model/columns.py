@@ -28,6 +28,7 @@ __all__ = [
     "VERSION_COLUMN",
     "business_columns",
     "system_columns",
+    "taken_names",
 ]
 
 SYSTEM_PREFIX = "_lw_"
@@ -74,6 +75,18 @@ def business_columns(columns: Iterable[str]) -> list[str]:
     ['visit_id']
     """
     return [name for name in columns if not name.startswith(SYSTEM_PREFIX)]
+
+
+def taken_names(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    """Which of the names the columns hold already, as they are written there.
+
+    A name in other letters is the same column, as it is for Spark and Delta: ``withColumn`` would replace it.
+
+    >>> taken_names(["visit_key", "why"], ["Visit_Key", "user"])
+    ['Visit_Key']
+    """
+    asked = {name.lower() for name in names}
+    return [name for name in columns if name.lower() in asked]
 
 
 def system_columns(columns: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewright.errors import ConfigurationError, InputError, LakewrightError, StepFailed
 from lakewright.lake.lake import Lake
+from lakewright.model.columns import taken_names
 from lakewright.model.completeness import Completeness
 from lakewright.model.findings import Finding
 from lakewright.model.receipts import Receipt
@@ -86,7 +87,7 @@ def partial_frames(
     if dataset.fan_in is None:
         return frames
     frame, flag = frames[dataset.name], dataset.fan_in.flag
-    if flag in frame.columns:
+    if taken_names([flag], frame.columns):
         raise ConfigurationError(
             f"{dataset.place}: {dataset.name} returns a column '{flag}', which fan_in would overwrite.",
             hint=f'Drop it in the step, or name another: fan_in=UnalignedFanIn(flag="{flag}_input").',

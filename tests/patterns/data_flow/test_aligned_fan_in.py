@@ -49,7 +49,7 @@ def test_a_key_that_would_multiply_rows_is_refused_unless_it_is_meant(spark: Spa
     with pytest.raises(MissingColumnsError, match="right side"):
         join_aligned(visits, users, keys=["visits"])
     with pytest.raises(ConfigurationError, match="both sides have a column users"):
-        join_aligned(users, users, keys=["country"])
+        join_aligned(users.withColumnRenamed("users", "Users"), users, keys=["country"])
 
 
 DAY = """

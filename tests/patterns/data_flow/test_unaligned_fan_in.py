@@ -40,7 +40,7 @@ def test_a_branch_that_throws_is_false_and_the_others_are_still_processed(spark:
     )
     assert nothing.count() == 0
     with pytest.raises(ConfigurationError, match="already have a column visit"):
-        union_unaligned(outcomes, flag="visit")
+        union_unaligned(outcomes, flag="Visit")
     with pytest.raises(ConfigurationError, match="which is no DataFrame"):
         union_unaligned(collect_outcomes({"00": lambda: 3}))
     with pytest.raises(ConfigurationError, match="no branch to run"):

@@ -305,4 +305,4 @@ def test_a_skewed_join_gives_the_rows_of_the_plain_one(spark):
         with pytest.raises(ConfigurationError, match=told):
             join_skewed(visits, titles, **{**by_page, "hot": ["/"], **more})
     with pytest.raises(ConfigurationError, match="both sides have a column site"):
-        join_skewed(visits, pages, hot=["/"], **by_page)
+        join_skewed(visits.withColumnRenamed("site", "Site"), pages, hot=["/"], **by_page)

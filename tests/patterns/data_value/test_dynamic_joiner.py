@@ -137,7 +137,7 @@ def test_frames_at_rest_give_the_same_pairs_and_columns_are_looked_at_first(spar
     for options, left, error, words in (
         ({"keys": ["site"]}, visits, MissingColumnsError, "left side.* no column site"),
         ({"right_time": "show"}, visits, MissingColumnsError, "right side.*Did you mean 'shown'"),
-        ({}, visits.withColumnRenamed("visit", "ad"), ConfigurationError, "both sides have a column ad"),
+        ({}, visits.withColumnRenamed("visit", "Ad"), ConfigurationError, "both sides have a column ad"),
         ({}, visits.selectExpr("page", "date(seen) AS seen"), ConfigurationError, "seen of the left side is date"),
         ({}, spark.readStream.format("rate").load(), ConfigurationError, "one side is a stream"),
     ):

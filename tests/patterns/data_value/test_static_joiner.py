@@ -110,7 +110,7 @@ def test_what_cannot_be_joined_or_would_multiply_rows_is_refused_by_name(spark: 
         with pytest.raises(error, match=words):
             join_as_of(visits, users, **{"keys": ["user"], "at": "at", **options})
     with pytest.raises(ConfigurationError, match="both sides have a column country"):
-        join_as_of(visits.selectExpr("*", "'x' AS country"), users, keys=["user"], at="at")
+        join_as_of(visits.selectExpr("*", "'x' AS Country"), users, keys=["user"], at="at")
     # A reference that has changed the type of its key: Spark would cast, and take '01' for 1.
     retyped = users.selectExpr("CAST(user AS STRING) AS user", "country")
     with pytest.raises(ConfigurationError, match="user is int on the left side, and user of the reference is string"):

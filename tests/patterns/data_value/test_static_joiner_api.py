@@ -152,8 +152,8 @@ def test_all_rows_are_delivered_and_each_address_is_asked_for_once_in_bulk(spark
         ({"max_keys": 1}, InputError, "more than 1 different values of ip"),
         ({"stop_above": 0.4}, InputError, r"1 of 2 keys \(50.0%\) got no answer"),
         ({"key": "ipp"}, InputError, "no column ipp"),
-        ({"values": "ip string"}, ConfigurationError, "which is the key itself"),
-        ({"values": "id int"}, ConfigurationError, "already has a column id"),
+        ({"values": "IP string"}, ConfigurationError, "which is the key itself"),
+        ({"values": "ID int"}, ConfigurationError, "already has a column id"),
     ):
         with pytest.raises(error, match=words):
             enrich_from_api(few, **{"key": "ip", "api": places.api(), "values": VALUES, **options})

@@ -132,7 +132,7 @@ def test_what_cannot_be_wrapped_is_refused_before_any_job(spark: SparkSession) -
             Wrapper(**wrong)  # type: ignore[arg-type]
     frame = spark.createDataFrame([("v1", 1)], "visit string, computed_n int")
     for wrapper, call, word in (
-        (Wrapper({"n": "1"}, form="flat"), wrap_records, "already has a column 'computed_n'"),
+        (Wrapper({"N": "1"}, form="flat"), wrap_records, "already has a column 'computed_n'"),
         (Wrapper({"n": "1"}, context=["batch"]), wrap_records, "wants 'batch'"),
         (Wrapper({"n": "1"}, form="two_tables", keys=["visit"]), wrap_records, "wrap_apart"),
         (Wrapper({"n": "1"}, form="two_tables", keys=["visit"]), unwrap_records, "raw"),

@@ -57,8 +57,8 @@ def test_a_replay_on_frames_marks_what_is_repaired_and_keeps_the_history_of_the_
         replay_dead_letters(visits, **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="both or none"):
         replay_dead_letters(split.rejected, known=visits, **options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="replayed_at"):
-        mark_replayed(visits.selectExpr("*", "now() AS replayed_at"))
+    with pytest.raises(ConfigurationError, match="Replayed_At"):
+        mark_replayed(visits.selectExpr("*", "now() AS Replayed_At"))
 
 
 def test_a_function_that_raises_or_gives_something_else_fails_one_row(spark: SparkSession) -> None:

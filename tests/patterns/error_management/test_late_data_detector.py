@@ -206,6 +206,6 @@ def test_without_an_event_time_nothing_can_be_judged(spark: SparkSession, tmp_pa
         split_late_rows(frame, event_time="id", watermark=None, judged_at=NOON)
     with pytest.raises(ConfigurationError, match="nothing tells when a row happened"):
         write(frame, tmp_path, 0, LateDataDetector("30 minutes"))
-    taken = visits(spark, "10:00").withColumn("watermark", F.lit(1))
-    with pytest.raises(ConfigurationError, match="already has a column 'watermark'"):
+    taken = visits(spark, "10:00").withColumn("Watermark", F.lit(1))
+    with pytest.raises(ConfigurationError, match="already has a column 'Watermark'"):
         split_late_rows(taken, event_time="at", watermark=None, judged_at=NOON)

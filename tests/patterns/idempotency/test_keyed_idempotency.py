@@ -237,12 +237,14 @@ def test_rows_without_a_part_of_their_key_are_set_aside_and_never_hashed(spark: 
     assert guarded.side.keep == ("who",)
     with pytest.raises(MissingColumnsError, match="Did you mean 'user'"):
         add_idempotent_key(frame, columns=["usr"])
-    with pytest.raises(ConfigurationError, match="already has"):
-        add_idempotent_key(frame, columns=["user"], into="visit")
+    # In other letters it is the same column, to Spark and to Delta.
+    for taken in ({"into": "visit"}, {"into": "Visit"}, {"reasons_column": "VISIT"}):
+        with pytest.raises(ConfigurationError, match="already has a column 'visit'"):
+            split_by_key(frame, columns=["user"], **taken)
 
 
 def test_a_wrong_option_is_refused_before_spark_is_needed() -> None:
-    for options in ({"columns": []}, {"columns": "user"}, {"columns": ["a"], "into": "a"},
+    for options in ({"columns": []}, {"columns": "user"}, {"columns": ["a"], "into": "A"},
                     {"columns": ["a"], "stop_above": 2}, {"columns": ["a"], "stop_above_rows": -1}):  # fmt: skip
         with pytest.raises(ConfigurationError, match="Keyed Idempotency"):
             KeyedIdempotency(**options)  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ def test_after_each_batch_the_chains_are_those_that_the_changes_up_to_then_tell(
     for frame, error, words in (
         (other, SchemaChangeError, "a column other that the table lacks"),
         (other.drop("_committed_at"), MissingColumnsError, "no column _committed_at"),
-        (other.withColumnRenamed("other", "valid_to"), InputError, "valid_to, which RowVersions makes itself"),
+        (other.withColumnRenamed("other", "Valid_To"), InputError, "Valid_To, which RowVersions makes itself"),
         (other.selectExpr("*", "'now' AS seen"), InputError, "seen is string, no time"),
         (other.selectExpr("shop", "id", "_op", "_lsn", "CAST(NULL AS DATE) AS _committed_at"), InputError,
          "1 changes do not tell when"),

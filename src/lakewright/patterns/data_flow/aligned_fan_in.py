@@ -24,6 +24,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError, SchemaChangeError
+from lakewright.model.columns import taken_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,7 +85,7 @@ def join_aligned(
     for side, columns in names.items():
         if missing := [name for name in keys if name not in columns]:
             raise MissingColumnsError(pattern=f"{_NAME} ({side} side)", missing=missing, present=columns)
-    if both := [name for name in names["left"] if name in names["right"] and name not in keys]:
+    if both := [name for name in taken_names(names["left"], names["right"]) if name not in keys]:
         raise ConfigurationError(f"{_NAME}: both sides have a column {both[0]}. Rename or drop it on one side.")
     if multiplying == "refuse":
         if left.isStreaming or right.isStreaming:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from lakewright.errors import ConfigurationError, InputError
+from lakewright.model.columns import taken_names
 from lakewright.model.completeness import Completeness, measure_completeness
 from lakewright.model.times import GRIDS, Grid
 from lakewright.patterns.data_flow.aligned_fan_in import union_aligned
@@ -202,8 +203,10 @@ def union_unaligned(
     if wrong := [name for name, frame in frames.items() if not hasattr(frame, "unionByName")]:
         raise ConfigurationError(f"{_NAME}: the branch {wrong[0]} gave {frames[wrong[0]]!r}, which is no DataFrame.")
     together = union_aligned(frames, allow_missing=allow_missing)
-    if flag in together.columns:
-        raise ConfigurationError(f"{_NAME}: the branches already have a column {flag}. Choose another name in 'flag'.")
+    if taken := taken_names([flag], together.columns):
+        raise ConfigurationError(
+            f"{_NAME}: the branches already have a column {taken[0]}. Choose another name in 'flag'."
+        )
     return together.withColumn(flag, F.lit(not found.is_complete))
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lakewright.connectors.lookup_api import LookedUp, LookupApi, look_up
 from lakewright.errors import ConfigurationError, InputError
+from lakewright.model.columns import taken_names
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration, parse_time
@@ -113,7 +114,7 @@ def enrich_from_api(
     from pyspark.sql import functions as F
 
     columns, named = df.columns, schema_from_ddl(values).names
-    if clash := [name for name in (*named, *_ADDED) if name in columns and name != key]:
+    if clash := [name for name in taken_names((*named, *_ADDED), columns) if name != key]:
         raise ConfigurationError(
             f"Static Joiner: the input already has a column {clash[0]}, which the API's answers would bring.",
             hint="Rename or drop it first.",
@@ -179,7 +180,7 @@ def _check(df: DataFrame, key: str, values: str, most: int, stop_above: float | 
         )
     kinds = kinds_of(df)
     refuse_missing([key], kinds, "Static Joiner (API)")
-    if key in schema_from_ddl(values).names:
+    if taken_names([key], schema_from_ddl(values).names):
         raise ConfigurationError(f"Static Joiner: 'values' names {key}, which is the key itself. Leave it out.")
     if most < 1 or (stop_above is not None and not 0 <= stop_above <= 1):
         raise ConfigurationError("Static Joiner: a number of keys is at least 1, and stop_above a share from 0 to 1.")

@@ -31,6 +31,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.model.columns import taken_names
 from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration
 from lakewright.patterns.data_value.join_report import JoinReport, join_report
@@ -264,7 +265,7 @@ def _check(left: DataFrame, right: DataFrame, options: DynamicJoiner) -> list[st
                 hint=f'Cast it first: F.col("{time}").cast("timestamp").',
             )
         found.append([name for name in kinds if name not in options.keys])
-    if clash := [name for name in found[1] if name in found[0]]:
+    if clash := taken_names(found[0], found[1]):
         raise ConfigurationError(
             f"join_streams: both sides have a column {clash[0]}. Rename or drop it on one side first."
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.model.columns import taken_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +60,7 @@ def carried_columns(
             raise ConfigurationError(f"{what}: 'columns' is a list, such as columns=[\"country\"].")
         refuse_missing(columns, right, f"{what} (reference)")
     carried = [name for name in (right if columns is None else columns) if name not in used]
-    if clash := [name for name in carried if name in left]:
+    if clash := taken_names(left, carried):
         raise ConfigurationError(f"{what}: both sides have a column {clash[0]}. Rename or drop it on one side first.")
     return carried
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
+from lakewright.model.columns import taken_names
 from lakewright.model.key_layouts import KeyLayout
 from lakewright.model.sql import quoted
 from lakewright.patterns.data_value.distributed_aggregator import DistributedAggregator
@@ -67,7 +68,8 @@ class LocalAggregator:
         object.__setattr__(self, "by", plain.by)
         if isinstance(self.layout, KeyLayout):
             self._check_keys(self.layout)
-        if self.key_column in (names := [*self.by, *self.measures]):
+        names = [*self.by, *self.measures]
+        if self.key_column is not None and taken_names([self.key_column], names):
             raise ConfigurationError(f"{_WHAT}: the key_column {self.key_column} is one of {', '.join(names)}.")
 
     def rows(self, df: DataFrame, *, batch: str | int | None = None) -> DataFrame:

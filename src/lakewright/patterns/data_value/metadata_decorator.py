@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from lakewright.errors import ConfigurationError
-from lakewright.model.columns import CONTEXT_COLUMN, CONTEXT_ID_COLUMN
+from lakewright.model.columns import CONTEXT_COLUMN, CONTEXT_ID_COLUMN, taken_names
 from lakewright.patterns.data_value.context_facts import FACTS, check_facts, facts_as_json
 from lakewright.patterns.data_value.file_tags import read_tags, tag_files
 from lakewright.patterns.idempotency.delta_paths import table_exists
@@ -116,7 +116,7 @@ def add_headers(df: DataFrame, *, facts: Mapping[str, object], into: str = "head
         if one is not None
     ]
     own = F.array(*told)
-    return df.withColumn(into, F.concat(F.col(into), own) if into in df.columns else own)
+    return df.withColumn(into, F.concat(F.col(into), own) if taken_names([into], df.columns) else own)
 
 
 def write_context(spark: SparkSession, path: str, *, facts: Mapping[str, object]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.model.columns import taken_names
 from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _check(
         raise MissingColumnsError(pattern=f"{_WHAT} (left side)", missing=missing, present=own)
     if missing := [name for name in keys if name not in other]:
         raise MissingColumnsError(pattern=f"{_WHAT} (right side)", missing=missing, present=other)
-    if clash := [name for name in other if name in own and name not in keys]:
+    if clash := [name for name in taken_names(own, other) if name not in keys]:
         raise ConfigurationError(f"{_WHAT}: both sides have a column {clash[0]}. Rename or drop it on one side first.")
     if salt is not None and set(salt.by) <= set(keys):
         raise ConfigurationError(

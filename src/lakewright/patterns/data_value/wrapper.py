@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
-from lakewright.model.columns import SYSTEM_PREFIX, business_columns
+from lakewright.model.columns import SYSTEM_PREFIX, business_columns, taken_names
 from lakewright.model.ddl import schema_from_ddl
 from lakewright.model.sql import quoted
 from lakewright.patterns.data_value.context_facts import FACTS, check_facts
@@ -274,12 +274,12 @@ def _check(wrapper: Wrapper, known: Sequence[str], context: Mapping[str, object]
             hint=f"wrap_records(..., context={{'{untold[0]}': ...}}). A pipeline knows {', '.join(FACTS)}.",
         )
     taken = {
-        "raw_nested": [wrapper.raw_name] if wrapper.raw_name in wrapper.names else [],
-        "computed_nested": [wrapper.computed_name] if wrapper.computed_name in known else [],
-        "flat": [f"{wrapper.prefix}{name}" for name in wrapper.names if f"{wrapper.prefix}{name}" in known],
+        "raw_nested": taken_names([wrapper.raw_name], wrapper.names),
+        "computed_nested": taken_names([wrapper.computed_name], known),
+        "flat": taken_names([f"{wrapper.prefix}{name}" for name in wrapper.names], known),
         "two_tables": [],
     }[wrapper.form]
-    taken += [_PARSED] if wrapper.parse is not None and _PARSED in known else []
+    taken += [] if wrapper.parse is None else taken_names([_PARSED], known)
     if taken:
         raise ConfigurationError(
             f"Wrapper: the record already has a column '{taken[0]}'.",

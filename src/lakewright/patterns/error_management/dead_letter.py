@@ -26,7 +26,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.model.columns import business_columns
+from lakewright.model.columns import business_columns, taken_names
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.steady_rules import refuse_unsteady
@@ -157,11 +157,11 @@ def split_dead_letters(
     if not rules:
         raise ConfigurationError("Dead-Letter: 'rules' is empty. Name at least one rule.")
     refuse_unsteady("Dead-Letter", rules)
-    present = set(df.columns)
+    present = df.columns
     for option, name in (("reasons_column", reasons_column), ("error_column", error_column)):
-        if name in present:
+        if name is not None and (taken := taken_names([name], present)):
             raise ConfigurationError(
-                f"Dead-Letter: the input already has a column '{name}', which would be "
+                f"Dead-Letter: the input already has a column '{taken[0]}', which would be "
                 f"overwritten. Choose another name in '{option}'."
             )
     kept = _keeps_all(rules)
@@ -180,8 +180,8 @@ def mark_replayed(df: DataFrame) -> DataFrame:
     >>> mark_replayed(spark.sql("SELECT 'v1' AS visit")).collect()
     [Row(visit='v1', was_dead_lettered=False, replay_job=None, replay_version=None, replayed_at=None)]
     """
-    present = set(df.columns)
-    if taken := [name for name in MARKS if name in present]:
+    present = df.columns
+    if taken := taken_names(MARKS, present):
         raise ConfigurationError(
             f"Dead-Letter: the input already has a column '{taken[0]}', which mark=True would overwrite. Rename it."
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, LimitExceeded
+from lakewright.model.columns import taken_names
 from lakewright.patterns.error_management.dead_letter import Rule, split_dead_letters
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
 
@@ -62,7 +63,7 @@ def write_with_dead_letters(
         raise ConfigurationError(f"Dead-Letter: stop_above is a share from 0 to 1, not {stop_above}.")
     if not run or "'" in run or "\\" in run:
         raise ConfigurationError(f"Dead-Letter: {run!r} is no name for a run.")
-    if taken := [name for name in df.columns if name.lower() in ("job", "job_version", "run")]:
+    if taken := taken_names(("job", "job_version", "run"), df.columns):
         raise ConfigurationError(
             f"Dead-Letter: the input already has a column '{taken[0]}', which tells in a dead letter who rejected it. "
             "Rename it. Nothing was written."

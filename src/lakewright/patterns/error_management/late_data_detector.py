@@ -24,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.model.columns import BATCH_TIME_COLUMN, PARTITION_COLUMN, TOPIC_COLUMN, business_columns
+from lakewright.model.columns import BATCH_TIME_COLUMN, PARTITION_COLUMN, TOPIC_COLUMN, business_columns, taken_names
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.sql import quoted, text_literal
 from lakewright.model.times import parse_duration
@@ -157,7 +157,7 @@ def split_late_rows(
     found = watermark if isinstance(watermark, Watermark) else Watermark(watermark)
     detector = LateDataDetector("0 seconds", event_time=event_time, source=source, ahead=ahead)
     told = _Told(df, detector, Judgement(found, judged_at))
-    if taken := [name for name in ("watermark", "late_by_seconds") if name in told.names]:
+    if taken := taken_names(("watermark", "late_by_seconds"), told.names):
         raise ConfigurationError(
             f"{_NAME}: the input already has a column '{taken[0]}', which the late rows are told by.",
             hint=f'Rename it before: df.withColumnRenamed("{taken[0]}", ...).',

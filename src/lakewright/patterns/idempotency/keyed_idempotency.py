@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
-from lakewright.model.columns import business_columns
+from lakewright.model.columns import business_columns, taken_names
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
 from lakewright.model.sql import quoted
 from lakewright.patterns.idempotency.containers import container_name, write_container
@@ -131,6 +131,7 @@ def split_by_key(df: DataFrame, *, columns: Sequence[str], into: str = _KEY, rea
     """
     _check_names(columns, into)
     places = _places(df, columns, into)
+    _refuse_taken("reasons_column", reasons_column, df.schema)
     lacks = _lacks(places, columns)
     return KeySplit(
         df.withColumn(into, _key(places, columns)).where(~lacks),
@@ -175,7 +176,7 @@ def _check_names(columns: Sequence[str], into: str) -> None:
         raise ConfigurationError(
             "Keyed Idempotency: 'columns' is a list of at least one column, such as columns=[\"user_id\"]."
         )
-    if not into or into in columns:
+    if not into or taken_names([into], columns):
         raise ConfigurationError(f"Keyed Idempotency: the key needs a column of its own in 'into', not {into!r}.")
 
 
@@ -186,14 +187,18 @@ def _places(df: DataFrame, columns: Sequence[str], into: str) -> dict[str, str]:
     found = {name: _find(schema, name) for name in columns}
     if missing := [name for name, field in found.items() if field is None]:
         raise MissingColumnsError(pattern="Keyed Idempotency", missing=missing, present=present)
-    if into in schema.fieldNames():
-        raise ConfigurationError(
-            f"Keyed Idempotency: the input already has a column '{into}'. Choose another name in 'into'."
-        )
+    _refuse_taken("into", into, schema)
     known = {name: field for name, field in found.items() if field is not None}
     for name, (_, kind) in known.items():
         _refuse_inexact(name, kind)
     return {name: place for name, (place, _) in known.items()}
+
+
+def _refuse_taken(option: str, name: str, schema: StructType) -> None:
+    if taken := taken_names([name], schema.fieldNames()):
+        raise ConfigurationError(
+            f"Keyed Idempotency: the input already has a column '{taken[0]}'. Choose another name in '{option}'."
+        )
 
 
 def _find(schema: StructType, name: str) -> tuple[str, DataType] | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, InputError
-from lakewright.model.columns import DELETED_COLUMN, POSITION_COLUMN
+from lakewright.model.columns import DELETED_COLUMN, POSITION_COLUMN, taken_names
 from lakewright.model.protocols import TellsMore, WriteContext
 from lakewright.model.receipts import Commit
 from lakewright.model.sql import quoted
@@ -100,7 +100,7 @@ class RowVersions(ChangeWriter):
     def _chain(self, frame: DataFrame, who: str) -> Chain:
         needed = dict.fromkeys((*self.keys, _COMMITTED, self.at))
         columns = change_columns(frame, list(needed), who)
-        if taken := [name for name in columns if name in self.adds_columns]:
+        if taken := taken_names(self.adds_columns, columns):
             raise InputError(
                 f"{who}: the changes have a column {taken[0]}, which RowVersions makes itself. Nothing was written.",
                 hint="Rename it in the step, or choose other names for valid_from, valid_to and current.",
