@@ -582,6 +582,57 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(spark, database, 
     assert database.rows("SELECT n FROM daily") == [(4,)]
 
 
+def test_a_commit_whose_answer_was_lost_is_asked_for_and_nobody_adds_the_rows_twice(spark, database, monkeypatch):
+    database.rows("CREATE TABLE t (n int PRIMARY KEY)")
+    leave, connected = psycopg.Transaction.__exit__, psycopg.connect
+    when, lost = "after", []
+
+    def cut_off(self, kind, value, trace):
+        """The connection breaks just before the server gets the COMMIT that counts, or just after it has made it."""
+        rows = 0 if kind or lost else self.connection.execute("SELECT count(*) FROM t").fetchone()[0]
+        if rows <= len(held):
+            return leave(self, kind, value, trace)
+        if when == "after":
+            leave(self, kind, value, trace)
+        lost.append(when)
+        self.connection.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    def refused(*args, **options):
+        if lost:
+            raise psycopg.OperationalError("connection failed: Connection refused")
+        return connected(*args, **options)
+
+    def sent(n, write=copy_into, **options):
+        lost.clear()
+        return write(spark.createDataFrame([(n,)], "n int"), database.connection, table="t", **options)
+
+    held = []
+    monkeypatch.setattr(psycopg.Transaction, "__exit__", cut_off)
+    assert (sent(1), lost) == (1, ["after"])
+    held = database.rows("SELECT n FROM t")
+    assert held == [(1,)]
+    when = "before"
+    with pytest.raises(TargetError, match="Nothing was written") as not_made:
+        sent(2)
+    assert is_transient(not_made.value)
+    assert database.rows("SELECT n FROM t") == held
+    # The server can no longer be asked: only what leaves the same when it is repeated may be tried again by itself.
+    when = "after"
+    monkeypatch.setattr(psycopg, "connect", refused)
+    with pytest.raises(TargetError, match="not known whether the rows were written: look before") as unknown:
+        sent(2)
+    assert not is_transient(unknown.value)
+    lost.clear()
+    held = database.rows("SELECT n FROM t ORDER BY n")
+    assert held == [(1,), (2,)]
+    with pytest.raises(
+        TargetError, match="not known whether it was committed; to repeat it leaves the same"
+    ) as unknown:
+        sent(3, merge_rows, keys=["n"])
+    assert is_transient(unknown.value)
+
+
 def test_whoever_settles_a_first_write_waits_until_its_commit_is_decided(database):
     ledger, arguments = Ledger(TableName("daily"), "daily"), connection_arguments(database.connection)
     with connect(arguments) as writer, connect(arguments) as settling:

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.connectors.postgres_changes import fold_staged, refuse_missing_columns
-from lakewright.connectors.postgres_connection import Session, TableName, ask, connecting
+from lakewright.connectors.postgres_connection import Session, TableName, ask, connecting, connection_arguments
 from lakewright.connectors.postgres_copy import TASK_SETTING, Sent
 from lakewright.connectors.postgres_filling import CsvDialect
+from lakewright.connectors.postgres_settling import settled_transaction
 from lakewright.connectors.postgres_shape import stored_columns
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.connectors.postgres_write import changed_rows, merge_staged
@@ -60,12 +61,13 @@ def merge_csv(
     extra = {deleted: "boolean"} if deleted else {}
     dialect = CsvDialect(delimiter, header=header, encoding=encoding)
     stage = Stage(stage_name(target, secrets.token_hex(8), 1), target, what)
+    arguments = connection_arguments(connection)
     with connecting(connection, what=what, effect="Nothing was written.") as session:
         columns = {file: _columns(session, stage, file, dialect, extra) for file in map(Path, files)}
         first = next(iter(columns.values()))
         _refuse_other_columns(columns, what)
         refuse_missing_columns(first, changes, what=what)
-        with staging(session, stage, first, extra=extra), session.transaction():
+        with staging(session, stage, first, extra=extra), settled_transaction(session, arguments, what=what):
             stage.sent = _copied(session, stage, columns, dialect)
             fold_staged(session, stage, changes)
             return changed_rows(merge_staged(session, stage, changes))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from lakewright.connectors.postgres_connection import TableName, connecting, connection_arguments
 from lakewright.connectors.postgres_filling import CsvFilling, FrameFilling
-from lakewright.connectors.postgres_version_load import Filling, filled_version, switched_to
+from lakewright.connectors.postgres_settling import settled_transaction
+from lakewright.connectors.postgres_version_load import IN_DOUBT, Filling, filled_version, switched_to
 from lakewright.connectors.postgres_views import show_version, shown_version, versions_of
 from lakewright.errors import TargetError
 from lakewright.model.connections import Connection
@@ -93,6 +94,6 @@ def _load(
     with (
         connecting(connection, what=what, effect="The view shows what it showed.") as session,
         filled_version(session, name, number, filling, arguments=arguments, limits=limits, what=what) as version,
-        session.transaction(),
+        settled_transaction(session, arguments, what=what, in_doubt=IN_DOUBT),
     ):
         return switched_to(session, name, version, keep=keep)

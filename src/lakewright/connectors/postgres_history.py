@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal
 from lakewright.connectors.postgres_change_history import ChangeHistory
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
 from lakewright.connectors.postgres_errors import explain_database_error
+from lakewright.connectors.postgres_settling import settled_transaction
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.model.connections import Connection
 from lakewright.model.outside import KeyedChanges
@@ -90,7 +91,7 @@ def merge_rows_restoring(
     try:
         with connect(arguments) as session, staging(session, stage, rows.columns, extra=extra):
             stage.fill(rows, arguments)
-            with session.transaction():
+            with settled_transaction(session, arguments, what=what):
                 stage.refuse_incomplete(session)
                 undone = changes.take_back(session, stage.columns)
                 metrics = changes.merge(session, stage)

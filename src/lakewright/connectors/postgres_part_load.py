@@ -30,6 +30,7 @@ from lakewright.connectors.postgres_parts import (
     swap_in,
     types_of_parts,
 )
+from lakewright.connectors.postgres_settling import settled_transaction
 from lakewright.connectors.postgres_shape import lock_key
 from lakewright.connectors.postgres_version_load import Filling
 from lakewright.connectors.postgres_write_once import NEW, drop_dead_loads
@@ -77,7 +78,7 @@ def load_part(
     try:
         with filling.sending(session, aside or target, arguments) as move:
             failpoint("staged")
-            with session.transaction():
+            with settled_transaction(session, arguments, what=what):
                 guard()
                 known = part_table(session, view, part, what=what)
                 _refuse_again(known, part, day, cleans=cleans, what=what)

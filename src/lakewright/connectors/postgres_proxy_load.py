@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from lakewright.connectors.postgres_connection import Session, connect, connection_arguments
 from lakewright.connectors.postgres_errors import explain_database_error
 from lakewright.connectors.postgres_ledger import Ledger
-from lakewright.connectors.postgres_version_load import Filling, VersionLoad
+from lakewright.connectors.postgres_settling import settled_transaction
+from lakewright.connectors.postgres_version_load import IN_DOUBT, Filling, VersionLoad
 from lakewright.connectors.postgres_views import Version, versions_of
 from lakewright.connectors.postgres_write_once import load_once, loaded_for, point_at
 from lakewright.failpoints import failpoint
@@ -49,7 +50,7 @@ class WriteOnceLoad(VersionLoad):
                     after=max(shown, default=0),
                     guard=lambda: self._refuse_overtaken(session, ledger),
                 )
-                with session.transaction():
+                with settled_transaction(session, arguments, what=self.what, in_doubt=IN_DOUBT):
                     self._refuse_overtaken(session, ledger)
                     point_at(session, self.view, version.number)
                     commit = self._append(session, ledger, "SWITCH VIEW", version)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from lakewright.connectors.postgres_changes import drop_outdated, fold_staged, refuse_missing_columns
 from lakewright.connectors.postgres_connection import TableName, connect, connection_arguments
 from lakewright.connectors.postgres_errors import explain_database_error
+from lakewright.connectors.postgres_settling import settled_transaction
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.connectors.postgres_write import changed_rows, merge_staged
 from lakewright.errors import ConfigurationError
@@ -63,7 +64,7 @@ def merge_together(
                 stages.append(opened.enter_context(staging(holder, stage, frame.columns, extra=extra)))
                 stage.fill(frame, arguments)
             session = opened.enter_context(connect(arguments))
-            with session.transaction():
+            with settled_transaction(session, arguments, what=what):
                 for stage in stages:
                     stage.refuse_incomplete(session)
                     fold_staged(session, stage, rules)

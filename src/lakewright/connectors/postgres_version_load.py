@@ -24,6 +24,7 @@ from lakewright.connectors.postgres_connection import (
 )
 from lakewright.connectors.postgres_errors import explain_database_error
 from lakewright.connectors.postgres_ledger import Ledger
+from lakewright.connectors.postgres_settling import settled_transaction
 from lakewright.connectors.postgres_shape import lock_key
 from lakewright.connectors.postgres_views import (
     Version,
@@ -44,7 +45,9 @@ from lakewright.model.slices import ANY_CELL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Filling", "VersionLoad", "filled_version", "judge_version", "next_version", "switched_to"]
+__all__ = ["IN_DOUBT", "Filling", "VersionLoad", "filled_version", "judge_version", "next_version", "switched_to"]
+
+IN_DOUBT = "It is not known whether the view shows the new version: look, or load it again."
 
 _AGAIN = "_lw_again_"
 _MOVED = "numOutputRows"
@@ -147,7 +150,7 @@ class VersionLoad:
                     what=self.what,
                     guard=lambda: self._refuse_overtaken(session, ledger),
                 )
-                with loading as version, session.transaction():
+                with loading as version, settled_transaction(session, arguments, what=self.what, in_doubt=IN_DOUBT):
                     self._refuse_overtaken(session, ledger)
                     shown = switched_to(session, self.view, version, keep=self.keep)
                     commit = self._append(session, ledger, "SWITCH VIEW" if shown else "LOAD", version)

@@ -3,7 +3,8 @@
 Guarantee:
     Rows are sent by COPY from the executors into a staging table; then one transaction changes the target, so that a
     reader sees all of it or nothing, and a failure leaves the target as it was. ``overwrite_rows`` and ``merge_rows``
-    leave the same table however often they are repeated; ``copy_into`` adds the rows each time.
+    leave the same table however often they are repeated; ``copy_into`` adds the rows each time, so it says where it
+    does not know whether it has: the connection was lost under the COMMIT, and the server can no longer be asked.
 Consequences:
     - Every executor connects to the database: it takes as many connections as tasks run at once. Coalesce a frame that
       has many more partitions than the database has connections to spare.
@@ -27,6 +28,7 @@ from lakewright.connectors.postgres_connection import (
     quoted,
 )
 from lakewright.connectors.postgres_errors import explain_database_error
+from lakewright.connectors.postgres_settling import settled_transaction
 from lakewright.connectors.postgres_shape import has_unique_key, stored_columns
 from lakewright.connectors.postgres_staging import Stage, stage_name, staging
 from lakewright.errors import ConfigurationError, InputError, SchemaChangeError
@@ -48,7 +50,7 @@ _ALONE = (
 
 def copy_into(df: DataFrame, connection: Connection, *, table: str) -> int:
     """Runs a job that adds all rows to a table in one transaction; returns how many."""
-    return _write(df, connection, table, lambda session, stage: _insert(session, stage))
+    return _write(df, connection, table, lambda session, stage: _insert(session, stage), repeatable=False)
 
 
 def overwrite_rows(df: DataFrame, connection: Connection, *, table: str, where: str = "true") -> int:
@@ -103,6 +105,8 @@ def _write(
     table: str,
     change: Callable[[Session, Stage], int],
     extra: Mapping[str, str] = MappingProxyType({}),
+    *,
+    repeatable: bool = True,
 ) -> int:
     import psycopg
 
@@ -112,7 +116,7 @@ def _write(
     try:
         with connect(arguments) as session, staging(session, stage, df.columns, extra=extra):
             stage.fill(df, arguments)
-            with session.transaction():
+            with settled_transaction(session, arguments, what=stage.what, repeatable=repeatable):
                 stage.refuse_incomplete(session)
                 return change(session, stage)
     except psycopg.Error as error:
