@@ -73,3 +73,16 @@ def ok(summary: object) -> object:
         raise error
     assert summary.state == "ok"  # type: ignore[attr-defined]
     return summary
+
+
+def cut_before(shop: Project, name: str, *, arrival: int) -> Path:
+    """Take the next arrival behind a checkpoint, and the log before it away, as its retention would do."""
+    spark, log = shop.lake.session(), Path(shop.lake.resolve(name)) / "_delta_log"
+    spark.sql(f"ALTER TABLE delta.`{shop.lake.resolve(name)}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    ok(shop.run(at="2026-01-03"))
+    assert shop.store.receipts.live(name, f"arrival-{arrival}") is not None
+    last = shop.lake.log(name).latest()
+    assert (log / f"{last:020d}.checkpoint.parquet").exists()
+    for version in range(last):
+        (log / f"{version:020d}.json").unlink()
+    return log

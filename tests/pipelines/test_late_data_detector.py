@@ -14,14 +14,14 @@ from lakewright.model.protocols import GuardContext
 from lakewright.model.receipts import Counters, Filtered
 from lakewright.model.runs import Run
 from lakewright.model.slices import Slice
-from lakewright.model.watermarks import Measured
+from lakewright.model.watermarks import Measured, Watermark
 from lakewright.patterns.error_management.dead_letter import DeadLetter
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
 from lakewright.patterns.error_management.late_data_detector import LateDataDetector
 from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.definitions import Input
 from lakewright.pipelines.lateness import judged_by_watermark, with_lateness
-from tests.pipelines.shop import land, ok, order, rows_of
+from tests.pipelines.shop import cut_before, land, ok, order, rows_of
 from tests.pipelines.streaming import send, visit, visits_project
 
 ON_TIME = """
@@ -125,6 +125,26 @@ def test_rows_that_guards_before_the_detector_took_count_as_read():
     counters = with_lateness(known, Identity("clean", "arrival-1", 1, "r", details=attempt.told))
     assert (counters.read, counters.held) == (10, 1)
     assert counters.read == counters.rejected_rows + counters.filtered_rows + counters.held + counters.written
+
+
+def test_a_stream_whose_log_was_cleaned_of_its_micro_batches_goes_on_with_what_its_receipts_tell():
+    hours = {"2026-01-01": 23, "arrival-7": 22, "arrival-1000000001": 9, "arrival-1000000002": 10,
+             "arrival-1000000003": 11}  # fmt: skip
+    left = {name: Watermark(datetime(2026, 1, 1, hour, tzinfo=UTC)).to_json() for name, hour in hours.items()}
+    receipts = SimpleNamespace(
+        live_slices=lambda name: {one: SimpleNamespace(version=place) for place, one in enumerate(left)},
+        live=lambda name, slice_id: SimpleNamespace(counters=Counters(watermark=left[slice_id])),
+    )
+    cleaned = SimpleNamespace(delta_log=lambda name: SimpleNamespace(bounds=lambda: (None, None)))
+    attempt = SimpleNamespace(
+        told={}, slice=Slice.parse("arrival-1000000003"), dataset=SimpleNamespace(name="clean", is_stream=True),
+        shop=SimpleNamespace(store=SimpleNamespace(receipts=receipts), lake=cleaned),
+    )  # fmt: skip
+    context = GuardContext(
+        "clean", "raw", attempt.slice, Run("r", "p", datetime(2026, 1, 5, tzinfo=UTC)), streamed=True
+    )
+    judged_by_watermark(attempt, Input("raw", "raw", guards=()), Measured10("1 hour"), 6, context)
+    assert attempt.told["lateness"]["before"] == "2026-01-01T10:00:00+00:00"
 
 
 BY_SOURCE = """
@@ -268,27 +288,46 @@ ARRIVALS = """
 
     @shop.dataset(writer=Merger(keys=["order_id"]), guards_in={"orders": [
         DeadLetter(rules={"has_id": "order_id IS NOT NULL"}),
-        LateDataDetector("1 hour", stop_above=0.6, warn_above=0.4)]})
+        LateDataDetector("1 hour", stop_above=0.6, warn_above=0.3)]})
     def known(orders):
         return orders
 """
 
 
+@pytest.mark.shows("03.late-data-detector", 5)
 def test_arrivals_are_judged_one_by_one_and_too_many_late_rows_stop_the_step(project):
     shop = project({"pipelines/shop.py": ARRIVALS})
     land(shop.folder, "a1.json", [order("a", "2026-01-01T10:00:00Z"), order(None, "2026-01-01T15:00:00Z")])
     ok(shop.run(at="2026-01-02"))
-    land(shop.folder, "a2.json", [order("b", "2026-01-01T09:00:00Z"), order("c", "2026-01-01T08:59:00Z")])
+    land(shop.folder, "a2.json", [order("b", "2026-01-01T09:00:00Z"), order("c", "2026-01-01T08:59:00Z"),
+                                  order("f", "2026-01-01T12:00:00Z")])  # fmt: skip
     ok(shop.run(at="2026-01-02"))
-    assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b"]
+    assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b", "f"]
     second = shop.store.receipts.live("known", "arrival-2").counters
-    assert (second.read, second.held, second.written) == (2, 1, 1)
-    assert second.read_by_source == {"": 2}
+    assert (second.read, second.held, second.written) == (3, 1, 2)
+    assert second.read_by_source == {"": 3}
     (told,) = shop.store.findings.latest("known")
-    assert told.message == "1 of 2 rows (50.0%) of the input in slice arrival-2 are late, more than 40.0%."
-    land(shop.folder, "a3.json", [order("d", "2026-01-01T07:00:00Z"), order("e", "2026-01-01T07:00:00Z")])
+    assert told.message == "1 of 3 rows (33.3%) of the input in slice arrival-2 are late, more than 30.0%."
+
+    # A repeat is judged by the watermark before it, not by its own (11:00), also when Delta has deleted all commits but
+    # the last.
+    land(shop.folder, "a3.json", [order("g", "2026-01-01T13:00:00Z")])
+    cut_before(shop, "known", arrival=3)
+    ok(shop.run(["known"], again=True, slices=["arrival-2"], at="2026-01-02"))
+    again = shop.store.receipts.live("known", "arrival-2")
+    assert again.version > shop.store.receipts.first("known", "arrival-3").version
+    assert (again.counters.read, again.counters.held) == (3, 1)
+
+    land(shop.folder, "a4.json", [order("d", "2026-01-01T07:00:00Z"), order("e", "2026-01-01T07:00:00Z")])
     stopped = shop.run(at="2026-01-02")
     assert stopped.exit_code == 3
     assert "2 of 2 rows (100.0%) are late" in str(stopped.errors[0])
-    assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b"]
+    assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b", "f", "g"]
     assert shop.lake.read("_lakewright/late_rows", system_columns=True).count() == 3
+
+    # What the logs still hold of watermarks a rebuilt store holds, too, and people are told of the others.
+    left = shop.store.receipts.live("known", "arrival-3").counters.watermark
+    told = shop.rebuild_store().unknown
+    assert shop.store.receipts.live("known", "arrival-3").counters.watermark == left
+    assert left["at"] == "2026-01-01T12:00:00+00:00"
+    assert any(text.startswith("known: the watermarks of its earlier batches") for text in told)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,7 @@ from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Receipt
 from lakewright.pipelines.harvest import is_another, notice, receipt_of, refuse_lost_history
 from lakewright.store import open_store
-from tests.pipelines.shop import GUARDED, land, made, ok, order, orders_project, rows_of
+from tests.pipelines.shop import GUARDED, cut_before, land, made, ok, order, orders_project, rows_of
 
 
 def two_days(shop):
@@ -120,19 +119,6 @@ def test_files_are_known_for_longer_than_the_log_of_their_table_tells_of_them(sh
         file.unlink()
     told = forget_store(rebuilt, project).rebuild_store().unknown
     assert any(text.startswith("orders: which files 3 of its earlier arrivals held") for text in told)
-
-
-def cut_before(shop, name: str, *, arrival: int):
-    """Take the next arrival behind a checkpoint, and the log before it away, as its retention would do."""
-    spark, log = shop.lake.session(), Path(shop.lake.resolve(name)) / "_delta_log"
-    spark.sql(f"ALTER TABLE delta.`{shop.lake.resolve(name)}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-    ok(shop.run(at="2026-01-03"))
-    assert shop.store.receipts.live(name, f"arrival-{arrival}") is not None
-    last = shop.lake.log(name).latest()
-    assert (log / f"{last:020d}.checkpoint.parquet").exists()
-    for version in range(last):
-        (log / f"{version:020d}.json").unlink()
-    return log
 
 
 READS_PAGES = """

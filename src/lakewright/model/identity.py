@@ -106,6 +106,13 @@ class Identity:
         """Of which of its parts the slice was made, where it may lack some."""
         return Completeness.from_told(self.details.get("completeness"))
 
+    @property
+    def watermark(self) -> Mapping[str, JsonValue]:
+        """The watermark that a batch left which a detector of late rows judged; empty where none did."""
+        found = self.details.get("lateness")
+        after = found.get("after") if isinstance(found, dict) else None
+        return after if isinstance(after, dict) else {}
+
     def as_part(self, part: str, kind: ReceiptKind | None = None) -> Identity:
         """The same attempt, writing another table."""
         return replace(self, part=part, kind=kind or self.kind)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from lakewright.model.completeness import Completeness
 
@@ -142,6 +142,9 @@ class Counters:
     """Of a join of two streams: ``pairs``, and rows of either side that were released ``unmatched``."""
     completeness: Completeness | None = None
     """Of a slice that may be made of some of its parts: which of them it was made of."""
+    watermark: Mapping[str, Any] = field(default_factory=dict)
+    """Where a detector of late rows judged them: the watermark that they left, which the next batch is judged by. It is
+    kept here as well as in the commit, whose file Delta deletes in time."""
 
     @property
     def rejected_rows(self) -> int:

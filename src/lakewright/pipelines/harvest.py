@@ -221,6 +221,8 @@ def receipt_of(
         plain = replace(plain, counters=replace(plain.counters, proof=identity.proof))
     if identity.completeness is not None:
         plain = replace(plain, counters=replace(plain.counters, completeness=identity.completeness))
+    if identity.kind == "data" and identity.part == "main" and identity.watermark:
+        plain = replace(plain, counters=replace(plain.counters, watermark=identity.watermark))
     return replace(
         plain,
         slice_id=identity.slice_id,

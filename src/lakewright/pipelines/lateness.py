@@ -1,13 +1,14 @@
 """Watermarks of batches: what an arrival or a micro-batch is judged by, kept in the commits that moved it.
 
 Guarantee:
-    A batch is judged by the watermark that the batch before it left, which its commit tells. A repeat of the batch,
-    whenever and by whomever, finds the same one: its own commit does not count, nor those of batches that were taken
-    back by a rewind or a rollback.
+    A batch is judged by the watermark that the batch before it left, which its commit tells, and its receipt, also when
+    Delta has deleted the commit's file. A repeat of the batch, whenever and by whomever, finds the same one: its own
+    commit does not count, nor those of batches that were taken back by a rewind or a rollback.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
@@ -20,6 +21,7 @@ from lakewright.model.identity import Identity
 from lakewright.model.protocols import GuardContext, LatenessGuard
 from lakewright.model.receipts import Counters, Receipt
 from lakewright.model.slices import Slice
+from lakewright.model.streams import batch_of
 from lakewright.model.watermarks import Judgement, Watermark
 from lakewright.patterns.error_management.dead_letter import DeadLetter
 from lakewright.patterns.error_management.filter_interceptor import FilterInterceptor
@@ -164,22 +166,27 @@ def _arrived_at(attempt: Attempt, given: Input) -> datetime:
 
 def _before(attempt: Attempt) -> Watermark:
     """The watermark that the batch before this one left; none where there was no batch, or it told none."""
-    identity = _last_of_stream(attempt) if attempt.dataset.is_stream else _last_arrival(attempt)
-    found = None if identity is None else cast("dict[str, Any] | None", identity.details.get(_LATENESS))
-    return Watermark() if found is None else Watermark.from_json(found["after"])
+    found = _left_by_micro_batch(attempt) if attempt.dataset.is_stream else _left_by_arrival(attempt)
+    return Watermark.from_json(found) if found else Watermark()
 
 
-def _last_arrival(attempt: Attempt) -> Identity | None:
+def _left_by_arrival(attempt: Attempt) -> Mapping[str, Any]:
     live = attempt.shop.store.receipts.live_slices(attempt.dataset.name)
     earlier = [found for slice_id in live if (found := Slice.parse(slice_id)) < attempt.slice]
-    if not earlier:
-        return None
-    commit = attempt.shop.lake.log(attempt.dataset.name).commit(live[max(earlier).id].version)
-    return Identity.from_json(commit.metadata)
+    return _kept(attempt, max(earlier)) if earlier else {}
 
 
-def _last_of_stream(attempt: Attempt) -> Identity | None:
-    """The identity of the last micro-batch before this one whose rows still count, from the end of the log."""
+def _kept(attempt: Attempt, slice_: Slice) -> Mapping[str, Any]:
+    """What the receipt of a batch tells, whatever became of its commit's file."""
+    receipt = attempt.shop.store.receipts.live(attempt.dataset.name, slice_.id)
+    return {} if receipt is None else receipt.counters.watermark
+
+
+def _left_by_micro_batch(attempt: Attempt) -> Mapping[str, Any]:
+    """What the last micro-batch before this one whose rows still count left.
+
+    From the end of the log, since the newest have no receipt yet; where it was cleaned of all, the receipts tell.
+    """
     below, upto = attempt.slice.number, None
     for commit, identity in own_commits(attempt.shop.lake.delta_log(attempt.dataset.name)):
         if upto is not None and commit.version > upto:
@@ -189,5 +196,8 @@ def _last_of_stream(attempt: Attempt) -> Identity | None:
         elif identity.kind == "rewind":
             below = min(below, Slice.parse(identity.slice_id).number)
         elif identity.kind == "data" and "batch" in identity.details and Slice.parse(identity.slice_id).number < below:
-            return identity
-    return None
+            return identity.watermark
+    live = attempt.shop.store.receipts.live_slices(attempt.dataset.name)
+    counted = [Slice.parse(name) for name, one in live.items() if upto is None or one.version <= upto]
+    earlier = [one for one in counted if one.kind == "arrival" and batch_of(one.number) and one.number < below]
+    return _kept(attempt, max(earlier)) if earlier else {}

@@ -69,6 +69,11 @@ def rebuild_store(shop: Workshop) -> RebuildSummary:
         summary.datasets += 1
         shop.store.receipts.forget(name)
         summary.receipts += _receipts(shop, name)
+        if name in shop.graph.datasets and shop.graph[name].judged_in_order and not shop.store.receipts.is_whole(name):
+            summary.unknown.append(
+                f"{name}: the watermarks of its earlier batches, since its log was cleaned: a repeat of one of them is "
+                "judged by none, so that nothing of it is late"
+            )
         if name in shop.graph.datasets and shop.graph[name].is_stream:
             shop.store.streams.forget(name)
             _generations(shop, name)
