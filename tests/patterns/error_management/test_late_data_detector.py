@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tests.patterns.delta import table
 from tests.patterns.error_management.streams import land_batches, run_to_end, state_of, stream_of
 
-from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.errors import ConfigurationError, InputError, LimitExceeded, MissingColumnsError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.protocols import GuardContext
 from lakewright.model.runs import Run
@@ -50,7 +50,7 @@ def write(
 
 @pytest.mark.shows("03.late-data-detector", 1, 3, 5, 6, 7)
 def test_a_batch_is_judged_by_the_watermark_that_it_started_with_also_when_it_is_repeated(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = write(visits(spark, "10:00", "10:05", "10:06"), tmp_path, 0)
     assert first.before.at is None
@@ -78,6 +78,23 @@ def test_a_batch_is_judged_by_the_watermark_that_it_started_with_also_when_it_is
     assert kept == ["09:36", "10:00", "10:05", "10:06", "10:07"]
     assert len(table(spark, tmp_path / "late")) == 2
 
+    # Too many late rows: none of them is written, in no table. Without a limit, and only counted, the others are.
+    third, strict = visits(spark, "09:30", "10:08"), LateDataDetector("30 minutes", event_time="at", stop_above=0.1)
+    with pytest.raises(LimitExceeded, match=r"1 of 2 rows \(50.0%\) of batch 2 of visits are late") as stopped:
+        write(third, tmp_path, 2, strict)
+    assert stopped.value.share == 0.5
+    sizes = [len(table(spark, tmp_path / name)) for name in ("on_time", "late", "unusable")]
+    assert sizes == [5, 2, 3]
+    told = LateDataDetector("30 minutes", event_time="at", late="count", warn_above=0.4)
+    assert write(third, tmp_path, 2, told).late == 1
+    logged = [one.getMessage() for one in caplog.records if one.name == "lakewright.late_data_detector"]
+    assert logged == ["visits: 50.0% of the rows of the input in batch 2 are late"]
+    # A stream that lost its checkpoint counts from 0 again: Delta would skip what it has by that number.
+    for batch in (0, 1):
+        with pytest.raises(InputError, match=rf"batch {batch} of visits, and batch 2 of it was .*Nothing was written"):
+            write(visits(spark, "11:00", "11:01"), tmp_path, batch)
+    assert [len(table(spark, tmp_path / name)) for name in ("on_time", "late", "unusable")] == [6, 2, 3]
+
 
 @pytest.mark.shows("03.late-data-detector", 5)
 def test_the_watermark_is_found_behind_the_commits_of_others(
@@ -88,9 +105,16 @@ def test_the_watermark_is_found_behind_the_commits_of_others(
     for place in ("on_time", "late"):
         table = f"delta.`{tmp_path / place}`"
         spark.sql(f"COMMENT ON TABLE {table} IS 'by somebody else'")
-        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('by' = 'somebody else')")
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     account = write(visits(spark, "09:00"), tmp_path, 1)
     assert (f"{account.before.at:%H:%M}", account.late) == ("09:30", 1)
+    # The log was cleaned of them, and Delta still knows their numbers.
+    for place in ("on_time", "late"):
+        spark.sql(f"COMMENT ON TABLE delta.`{tmp_path / place}` IS 'once more'")
+        for commit in sorted((tmp_path / place / "_delta_log").glob("*.json"))[:-1]:
+            commit.unlink()
+    with pytest.raises(InputError, match="of which its log tells no longer"):
+        write(visits(spark, "12:00"), tmp_path, 0)
 
 
 @pytest.mark.shows("03.late-data-detector", 4)
