@@ -97,6 +97,23 @@ def test_the_log_tells_what_changed_and_compaction_is_no_change(spark: SparkSess
         changed_partitions(spark, f"{path}-other", column="day", after=0)
 
 
+def test_a_table_without_rows_has_changed_nowhere_and_one_whose_log_has_other_names_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, mode in (("empty", "none"), ("mapped", "name")):
+        spark.sql(
+            f"CREATE TABLE delta.`{tmp_path / name}` (day STRING, pages INT) USING delta PARTITIONED BY (day) "
+            f"TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')"
+        )
+        assert changed_partitions(spark, str(tmp_path / name), column="day", after=-1) == {}
+        with pytest.raises(ConfigurationError, match="not partitioned by 'pages'"):
+            changed_partitions(spark, str(tmp_path / name), column="pages", after=-1)
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'mapped'}` VALUES ('2024-12-17', 1)")
+    with pytest.raises(ConfigurationError, match="a table with column mapping") as refused:
+        changed_partitions(spark, str(tmp_path / "mapped"), column="day", after=-1)
+    assert "change feed" in str(refused.value.hint)
+
+
 def test_only_the_entities_that_received_late_rows_are_made_again(spark: SparkSession, tmp_path: Path) -> None:
     source, target = str(tmp_path / "visits"), str(tmp_path / "figures")
     schema, keys = "day string, user string, pages int", ["day", "user"]

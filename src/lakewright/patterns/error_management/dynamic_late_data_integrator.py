@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.model.policies import Repair
+from lakewright.patterns.idempotency.delta_paths import partition_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,8 +126,15 @@ def changed_partitions(spark: SparkSession, path: str, *, column: str, after: in
         found = by_partition.collect()
         versions = {row["version"] for row in told.select("version").distinct().collect()}
     _refuse_lost_commits(versions, path, after)
-    if not any(row["known"] for row in found):
+    # Not by what the commits tell of files: of a table that is empty, or was not changed, they tell of none.
+    if column not in partition_columns(spark, path):
         raise ConfigurationError(f"{_NAME}: {path} is not partitioned by '{column}'. Nothing was selected.")
+    if any(row["known"] is False for row in found) and not any(row["known"] for row in found):
+        raise ConfigurationError(
+            f"{_NAME}: the log of {path} does not tell the values of '{column}' under this name: it is a table with "
+            "column mapping, or it was laid out otherwise when it was last written. Nothing was selected.",
+            hint="Ask its change feed: repair_entities(...) finds what was changed by the rows themselves.",
+        )
     changed = {row["partition"]: row["version"] for row in found if row["version"] is not None and row["known"]}
     return {partition: version for partition, version in changed.items() if version > after}
 
