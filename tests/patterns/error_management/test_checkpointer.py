@@ -214,6 +214,8 @@ def test_a_stream_that_dies_again_and_again_counts_as_one_that_never_did(spark: 
     write = FailingWrite(tmp_path / "rows-rarely", before={1}, after={2}, named=False)
     assert run_to_the_end(visits(spark, tmp_path / "in"), write, rarely) == 2
     assert spark.read.format("delta").load(str(write.path)).count() == 15
+    assert not [*Path(rarely.path).glob("lakewright_*/**/*")], "nothing is left for each micro-batch"
+    assert (Path(rarely.path) / "lakewright_newest").read_text().endswith(" 3")
 
     # A checkpoint of a release without ids goes on under its old name; one that was lost begins anew, and is never
     # taken for a repeat of the old one: everything comes once more, and nothing is skipped.

@@ -39,7 +39,7 @@ from lakewright.patterns.error_management.checkpoint_files import (
     read_checkpoint,
     starting_offsets,
 )
-from lakewright.patterns.error_management.checkpoint_notes import checkpoint_id, name_checkpoint
+from lakewright.patterns.error_management.checkpoint_notes import checkpoint_id, name_checkpoint, read_note, write_note
 from lakewright.patterns.error_management.progress_report import progress_report
 from lakewright.patterns.error_management.state_note import refuse_other_state
 from lakewright.patterns.error_management.stateful_plans import is_stateful
@@ -68,6 +68,8 @@ Delivery = Literal["at least once", "at most once", "exactly once"]
 OutputMode = Literal["append", "update", "complete"]
 IfMissing = Literal["begin", "refuse"]
 _NAME = "Checkpointer"
+_NEWEST = "lakewright_newest"
+"""Beside Spark's own files: with delivery="at most once", the micro-batch that began last."""
 _log = logging.getLogger("lakewright.checkpointer")
 
 
@@ -203,7 +205,7 @@ def keep_progress(
         _log.warning("%s begins anew: there is no progress in %s", checkpoint.name, checkpoint.path)
         name_checkpoint(df.sparkSession, checkpoint.path)
     at_most_once, stateful = checkpoint.delivery == "at most once", is_stateful(df)
-    named: list[tuple[str, str]] = []
+    named: list[str] = []
     failures: list[Exception] = []  # over Connect the function runs elsewhere, and its error's words come back
 
     def batch(rows: DataFrame, number: int) -> None:
@@ -211,8 +213,8 @@ def keep_progress(
             with _taken_through_state(rows) if stateful else nullcontext():
                 if not named:
                     named.append(_named(rows.sparkSession, checkpoint))
-                app_id, begun = named[0]
-                if at_most_once and not _begins(rows, f"{begun}/{number}"):
+                (app_id,) = named
+                if at_most_once and not _begins(rows.sparkSession, checkpoint.path, app_id, number):
                     _log.warning("%s: micro-batch %d had begun before, and is not repeated", app_id, number)
                     return
                 write(rows, BatchId(app_id, number))
@@ -231,10 +233,9 @@ def keep_progress(
         raise explained from error
 
 
-def _named(spark: SparkSession, checkpoint: Checkpointer) -> tuple[str, str]:
-    """The name under which micro-batches are written, and where it is noted that they begin."""
-    own = checkpoint_id(spark, checkpoint.path)
-    return ":".join((checkpoint.app_id, own)).rstrip(":"), f"{checkpoint.path}/lakewright_begun/{own}".rstrip("/")
+def _named(spark: SparkSession, checkpoint: Checkpointer) -> str:
+    """The name under which micro-batches are written."""
+    return ":".join((checkpoint.app_id, checkpoint_id(spark, checkpoint.path))).rstrip(":")
 
 
 @contextmanager
@@ -262,13 +263,14 @@ def _no_silent_stop(df: DataFrame) -> Iterator[None]:
         settings.set(name, before or "true")
 
 
-def _begins(rows: DataFrame, path: str) -> bool:
-    """Note that a micro-batch begins; False where it has begun before."""
-    mark = rows.sparkSession.sql("SELECT true AS begun").coalesce(1)
-    try:
-        mark.write.mode("errorifexists").json(path)
-    except Exception as error:
-        if "PATH_ALREADY_EXISTS" in str(error):
-            return False
-        raise
+def _begins(spark: SparkSession, path: str, app_id: str, number: int) -> bool:
+    """Note that a micro-batch begins; False where it has begun before.
+
+    One note for all: Spark repeats none but the last, and begins no other before that one is done.
+    """
+    place = f"{path}/{_NEWEST}"
+    known, _, newest = read_note(spark, place).strip().rpartition(" ")
+    if known == app_id and int(newest) >= number:
+        return False
+    write_note(spark, place, f"{app_id} {number}")
     return True
