@@ -337,7 +337,7 @@ def test_a_running_query_tells_its_offsets_and_what_it_cannot_go_on_from_is_told
 
 
 def test_a_start_that_is_refused_changes_nothing_about_the_name_of_what_runs(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").mkdir()
     checkpoint = Checkpointer(str(tmp_path / "checkpoint"), "visits", delivery="exactly once", every="1 second")
@@ -352,6 +352,11 @@ def test_a_start_that_is_refused_changes_nothing_about_the_name_of_what_runs(
             keep_progress(visits(spark, tmp_path / "in"), write, checkpoint=replace(checkpoint, name="second"))
         land(tmp_path / "in", 1, 1)
         until(lambda: (found := read_checkpoint(spark, checkpoint.path)) is not None and found.committed == 0)
+        with monkeypatch.context() as patch:  # one that looked a moment before anything was written
+            for name, seen in (("checkpoint_id", ""), ("check_checkpoint", None), ("read_checkpoint", None)):
+                patch.setattr(f"lakewright.patterns.error_management.checkpointer.{name}", lambda *_, seen=seen: seen)
+            with pytest.raises(ConfigurationError, match="another stream is at work on"):
+                keep_progress(visits(spark, tmp_path / "in"), write, checkpoint=replace(checkpoint, name="second"))
     finally:
         first.stop()
     # By this name a start would know, were it killed before it has noted that the micro-batch is done, what is there.

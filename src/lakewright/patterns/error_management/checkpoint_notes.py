@@ -12,24 +12,30 @@ from lakewright.model.paths import local_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["checkpoint_id", "name_checkpoint", "read_note", "write_note"]
+__all__ = ["checkpoint_id", "forget_id", "name_checkpoint", "read_note", "write_note"]
 
 _ID = "lakewright_id"
 
 
 def name_checkpoint(spark: SparkSession, path: str) -> None:
-    """Give a checkpoint in which no micro-batch has begun an id, also where an older one is left.
+    """Give a checkpoint an id, where it has none: to be called by its first micro-batch, and by each repeat of that."""
+    if not checkpoint_id(spark, path):
+        write_note(spark, _place(path), uuid.uuid4().hex[:12])
 
-    Spark's own files may have been lost beside it.
+
+def forget_id(spark: SparkSession, path: str, known: str) -> None:
+    """Take away the id of a checkpoint in which no micro-batch has begun: Spark's own files were lost beside it.
+
+    ``known`` is what it was before the look at what has begun: another one was given since, and stays.
     """
-    write_note(spark, _place(path), uuid.uuid4().hex[:12])
+    if known and checkpoint_id(spark, path) == known:
+        write_note(spark, _place(path), "")
 
 
 def checkpoint_id(spark: SparkSession, path: str) -> str:
     """Which checkpoint this is, so that what begins anew is not taken for a repeat of what was lost.
 
-    To be asked by a micro-batch: until one has begun, another start gives a new id, though it may be refused then.
-    Empty for a checkpoint of a release that noted none.
+    Empty before its first micro-batch has begun, and for a checkpoint of a release that noted none.
     """
     return read_note(spark, _place(path)).strip()
 

@@ -39,7 +39,13 @@ from lakewright.patterns.error_management.checkpoint_files import (
     read_checkpoint,
     starting_offsets,
 )
-from lakewright.patterns.error_management.checkpoint_notes import checkpoint_id, name_checkpoint, read_note, write_note
+from lakewright.patterns.error_management.checkpoint_notes import (
+    checkpoint_id,
+    forget_id,
+    name_checkpoint,
+    read_note,
+    write_note,
+)
 from lakewright.patterns.error_management.progress_report import progress_report
 from lakewright.patterns.error_management.state_note import refuse_other_state
 from lakewright.patterns.error_management.stateful_plans import is_stateful
@@ -200,10 +206,12 @@ def keep_progress(
             "what is repeated after a crash would be there twice, and not exactly once. Nothing was started.",
             hint='Hand it on, to Delta by .options(**batch.options); or say delivery="at least once".',
         )
+    # Asked before the look at what has begun: an id that is given after it belongs to a stream that runs.
+    noted = checkpoint_id(df.sparkSession, checkpoint.path)
     writer = checkpointed(df, checkpoint)
     if read_checkpoint(df.sparkSession, checkpoint.path) is None:
         _log.warning("%s begins anew: there is no progress in %s", checkpoint.name, checkpoint.path)
-        name_checkpoint(df.sparkSession, checkpoint.path)
+        forget_id(df.sparkSession, checkpoint.path, noted)
     at_most_once, stateful = checkpoint.delivery == "at most once", is_stateful(df)
     named: list[str] = []
     failures: list[Exception] = []  # over Connect the function runs elsewhere, and its error's words come back
@@ -212,6 +220,8 @@ def keep_progress(
         try:
             with _taken_through_state(rows) if stateful else nullcontext():
                 if not named:
+                    if number == 0:  # by whom Spark lets run, so that a start that is refused gives no id
+                        name_checkpoint(rows.sparkSession, checkpoint.path)
                     named.append(_named(rows.sparkSession, checkpoint))
                 (app_id,) = named
                 if at_most_once and not _begins(rows.sparkSession, checkpoint.path, app_id, number):
