@@ -29,6 +29,7 @@ from lakewright.model.columns import (
 )
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit
+from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -208,7 +209,7 @@ def _side_rows(
         # So that (file, file_version, record_hash) tells any record, wherever it came from.
         file = F.concat_ws("/", TOPIC_COLUMN, PARTITION_COLUMN)
         version = F.col(OFFSET_COLUMN).cast("string")
-    record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in keep])) if keep else F.lit(None).cast("string")
+    record = F.to_json(F.struct(*[F.col(quoted(name)) for name in keep])) if keep else F.lit(None).cast("string")
     content = F.col(HASH_COLUMN) if HASH_COLUMN in present else F.xxhash64(record)
     return judged.select(
         F.lit(identity.dataset).alias("dataset"),

@@ -162,9 +162,9 @@ def test_a_condition_that_gives_another_answer_each_time_is_refused() -> None:
 
 
 def test_the_row_on_which_a_filter_fails_is_told_without_what_is_private(spark: SparkSession) -> None:
-    orders = spark.createDataFrame([("7", "a"), ("x", "b")], "number string, name string")
-    blame = find_failing_row(orders, {"round": F.expr("CAST(number AS INT) > 0")}, private=["name"])
-    assert blame == Blame("round", "number='x', name=***")
+    orders = spark.createDataFrame([("7", "a"), ("x", "b")], "number string, `na``me` string")
+    blame = find_failing_row(orders, {"round": F.expr("CAST(number AS INT) > 0")}, private=["na`me"])
+    assert blame == Blame("round", "number='x', na`me=***")
 
 
 def test_options_that_cannot_mean_anything_are_refused() -> None:

@@ -15,6 +15,8 @@ from tests.patterns.delta import rows
 from tests.patterns.error_management.streams import land_batches, run_to_end, state_of, stream_of
 
 from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.lake.side_tables import dead_letter_rows
+from lakewright.model.identity import Identity
 from lakewright.model.protocols import GuardContext
 from lakewright.model.runs import Run
 from lakewright.model.slices import WHOLE
@@ -135,6 +137,19 @@ def test_rows_with_maps_can_be_compared(spark: SparkSession) -> None:
 def test_a_key_of_two_columns_with_one_missing_is_no_key(spark: SparkSession) -> None:
     visits = spark.createDataFrame([("v1", None, 1), ("v1", None, 1), ("v1", "/a", 1), ("v1", "/a", 2)], SCHEMA)
     assert len(rows(drop_repeats(visits, keys=["visit", "page"]))) == 3
+
+
+def test_a_name_may_hold_any_sign(spark: SparkSession) -> None:
+    odd, known = (spark.createDataFrame(found, "`visit``id` string, `a.b` int")
+                  for found in ([("v1", 1), ("v1", 2), ("v2", 1)], [("v2", 1)]))  # fmt: skip
+    assert rows(drop_repeats(odd, keys=["visit`id"], known=known)) == [("v1", 1)]
+    assert rows(split_repeats(odd, keys=["visit`id"], known=known).repeats) == [("v1", 2), ("v2", 1)]
+    assert len(rows(drop_repeats(odd, keys="all", known=known))) == 2
+    letters = dead_letter_rows(
+        odd.where("`a.b` = 2"), reasons=F.array(F.lit("odd")), identity=Identity("once", "arrival-1", 1, "r"),
+        input_name="raw", keep=["visit`id", "a.b"],
+    )  # fmt: skip
+    assert rows(letters.select("record")) == [('{"visit`id":"v1","a.b":2}',)]
 
 
 @pytest.mark.shows("03.windowed-deduplicator", 8)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.model.columns import business_columns, taken_names
 from lakewright.model.protocols import GuardContext, Guarded, SideRows
+from lakewright.model.sql import quoted
 from lakewright.model.times import parse_duration
 from lakewright.patterns.error_management.steady_rules import refuse_unsteady
 from lakewright.patterns.error_management.tolerant_function import FunctionRule
@@ -200,7 +201,7 @@ def survives(inputs: Sequence[str], result: str) -> str:
     """
     if isinstance(inputs, str) or not inputs:
         raise ConfigurationError("Dead-Letter: survives() takes a list of at least one input column.")
-    absent = " AND ".join(f"`{name}` IS NULL" for name in inputs)
+    absent = " AND ".join(f"{quoted(name)} IS NULL" for name in inputs)
     return f"({absent}) OR ({result}) IS NOT NULL"
 
 

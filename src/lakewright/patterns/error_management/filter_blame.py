@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewright.model.columns import RECORD_COLUMNS, business_columns
+from lakewright.model.sql import quoted
 from lakewright.patterns.error_management.filter_conditions import first_broken
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _raises(df: DataFrame, judged: Column) -> bool:
 def _one_of(df: DataFrame, judged: Column, *, rows: int) -> DataFrame:
     from pyspark.sql import functions as F
 
-    text = F.to_json(F.struct(*[F.col(f"`{name}`") for name in df.columns]))
+    text = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]))
     place = F.xxhash64(text)
     # Twice as many digits as the number of rows has: then hardly two different rows agree in all of them.
     for bit in range(min(2 * rows.bit_length() + 4, 63)):

@@ -193,7 +193,7 @@ def drop_repeats(
     columns = _check_columns(df, rule, known)
     if known is not None:
         seen, same = _seen(df, rule, known)
-        df = df.join(seen, on=same, how="left_anti").select(*[f"`{name}`" for name in columns])
+        df = df.join(seen, on=same, how="left_anti").select(*map(quoted, columns))
     ranked = df.withColumn(_RANK, _rank(df, columns, rule))
     return ranked.where((F.col(_RANK) == 1) | _no_key(rule)).drop(_RANK)
 
@@ -228,11 +228,11 @@ def _marked(df: DataFrame, rule: WindowedDeduplicator, known: DataFrame | None) 
     if known is not None:
         seen, same = _seen(df, rule, known)
         told_once = seen.distinct().withColumn(_KNOWN, F.lit(True))
-        df = df.join(told_once, on=same, how="left").select(*[f"`{name}`" for name in columns], _KNOWN)
+        df = df.join(told_once, on=same, how="left").select(*map(quoted, columns), _KNOWN)
         told = F.coalesce(F.col(_KNOWN), F.lit(False))
     ranked = df.withColumn(_RANK, _rank(df, columns, rule))
     again = ((F.col(_RANK) > 1) | told) & ~_no_key(rule)
-    return ranked.withColumn(_REPEAT, again).select(*[f"`{name}`" for name in columns], _REPEAT)
+    return ranked.withColumn(_REPEAT, again).select(*map(quoted, columns), _REPEAT)
 
 
 def _key_columns(rule: WindowedDeduplicator, columns: Sequence[str]) -> list[str]:
@@ -293,7 +293,7 @@ def _rank(df: DataFrame, columns: Sequence[str], rule: WindowedDeduplicator) -> 
         same = Window.partitionBy(*comparable_columns(df, business_columns(columns), pattern=NAME).values())
     else:
         # Rows without a key are spread by their content: together they would be one huge partition.
-        same = Window.partitionBy(*[f"`{key}`" for key in rule.keys], F.when(_no_key(rule), _content(df)))
+        same = Window.partitionBy(*map(quoted, rule.keys), F.when(_no_key(rule), _content(df)))
     # System columns tell where a row came from, which differs between two lakes with the same rows.
     ties = content_order(df, but=[*_key_columns(rule, columns), *system_columns(columns)])
     # Where the keys are all columns nothing is left to order by: the rows are the same, and any of them will do.
@@ -314,5 +314,5 @@ def _content(df: DataFrame) -> Column:
     names = set(business_columns(df.columns))
     fields = [field for field in df.schema if field.name in names]
     # A map has no hash, and its text does.
-    columns = [(F.col(f"`{field.name}`"), field.dataType.simpleString()) for field in fields]
+    columns = [(F.col(quoted(field.name)), field.dataType.simpleString()) for field in fields]
     return F.xxhash64(*[column.cast("string") if "map<" in kind else column for column, kind in columns])

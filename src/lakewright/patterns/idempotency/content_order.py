@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lakewright.model.sql import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
@@ -21,7 +23,7 @@ def content_order(df: DataFrame, *, but: Sequence[str] = ()) -> list[Column]:
     from pyspark.sql import functions as F
 
     fields = [field for field in df.schema if field.name not in but]
-    columns = [(F.col(f"`{field.name}`"), field.dataType) for field in fields]
+    columns = [(F.col(quoted(field.name)), field.dataType) for field in fields]
     return [column if has_order(kind) else column.cast("string") for column, kind in columns]
 
 
