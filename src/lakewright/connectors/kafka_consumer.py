@@ -58,6 +58,7 @@ def consume_topic(
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 100,
     }
     consumer = Consumer(settings)
     batch: list[Any] = []
