@@ -71,10 +71,12 @@ def fold_parts(session: Session, view: TableName, parts: Sequence[KnownPart]) ->
 
 
 def _add_rows(session: Session, frozen: TableName, parts: Sequence[KnownPart]) -> None:
-    """Copy the rows of parts into a read-only table. Others may read it meanwhile, and nobody writes to it."""
+    """Copy the rows of parts into a read-only table. Others may read them meanwhile, and nobody writes to them."""
     columns = ", ".join(quoted(name) for name in stored_columns(session, frozen) or {})
     ask(session, f'ALTER TABLE {frozen.sql} DISABLE TRIGGER "{_FROZEN}"')
     for part in parts:
+        # Another loader that is still at work would write rows that this copy does not see, and that go with the part.
+        ask(session, f"LOCK TABLE {part.table.sql} IN SHARE MODE")
         ask(session, f"INSERT INTO {frozen.sql} ({columns}) SELECT {columns} FROM {part.table.sql}")
     ask(session, f'ALTER TABLE {frozen.sql} ENABLE TRIGGER "{_FROZEN}"')
 
