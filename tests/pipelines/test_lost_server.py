@@ -1,24 +1,29 @@
-"""A Connect server that goes away and stays away: what that costs a run, and a look. No Spark, and no waiting."""
+"""A Connect server, or the store, that goes away: what that costs a run, and a look. No Spark, and no waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from lakewright.errors import TargetError
 from lakewright.lake.sessions import ChildSessions
 from lakewright.model.runs import Run
+from lakewright.patterns.data_flow.concurrent_runner import ConcurrentRunner
+from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.pipelines.decide import Decider, Wish
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.progress import RunSummary
 from lakewright.pipelines.runner import Runner
 from lakewright.pipelines.workshop import Made, Workshop
 from lakewright.runtime.session import stop_session
-from lakewright.store import Store, open_store
+from lakewright.store import Store, open_store, this_process
 from tests.pipelines.lab import lab
 from tests.pipelines.test_turns import AnySource
 
@@ -29,13 +34,23 @@ GONE = "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = Statu
 class FakeLake:
     """A lake behind a Connect server that is there or not; it counts how often it is asked for."""
 
+    borrowed: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
+
     def __init__(self, *, answers: bool) -> None:
         self.answers, self.looks = answers, 0
+        self.fenced: list[str] = []
 
     def session(self) -> Any:
         return SimpleNamespace(addTag=lambda tag: None, clearTags=lambda: None)
 
     def renew_session(self) -> None: ...
+
+    def fence(self, tables: Any, fence: Any, parts: Any) -> None:
+        self.fenced.append(fence.slice_id)
+
+    def log(self, name: str) -> Any:
+        return SimpleNamespace(bounds=lambda: (None, None))
 
     def has_lost_java(self) -> bool:
         return False
@@ -105,6 +120,74 @@ def test_a_server_that_was_started_again_is_worth_the_retries(run: Callable[...,
     lake = FakeLake(answers=True)
     summary = run(lake, make, ("free",))
     assert (summary.state, len(tries), lake.looks) == ("ok", 18, 12)
+
+
+@pytest.mark.parametrize("runs", [SingleRunner(), ConcurrentRunner(limit=2)], ids=lambda one: type(one).__name__)
+def test_what_could_not_be_given_back_while_the_store_was_away_is_fenced_by_the_next_attempt(
+    runs: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visits = Pipeline("visits", start="2026-01-01", runs=runs)
+    visits.source("raw", AnySource(), schema="at timestamp", event_time="at")  # type: ignore[arg-type]
+    visits.sql("free", "SELECT * FROM raw", event_time="at", retries=1)
+    known = lab(store, visits)
+    known.arrive("raw", "2026-01-01")
+    away = TargetError("the store cannot be reached")
+    away.__cause__ = ConnectionError("Connection refused")
+    leases, answers = store.leases, {"begin": [], "finish": [away, away], "release": [away]}
+    begin, finish, release, acquire = store.begin_step, store.finish_step, leases.release, leases.acquire
+
+    def unless_away(what: str, work: Callable[..., Any], *, first: bool = False) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if not answers[what]:
+                return work(*args, **options)
+            if first:  # it was written, and the answer was lost
+                work(*args, **options)
+            raise answers[what].pop()
+
+        return call
+
+    monkeypatch.setattr(store, "begin_step", unless_away("begin", begin, first=True))
+    monkeypatch.setattr(store, "finish_step", unless_away("finish", finish))
+    monkeypatch.setattr(leases, "release", unless_away("release", release))
+
+    def make(shop: Workshop, dataset: Any, state: Any, *, attempt: int) -> Made:
+        with shop.attempt(dataset, state.slice, attempt=attempt, reason="due") as current:
+            return current.finish(())
+
+    def look(shop: Workshop, dataset: Any) -> None:
+        grant = acquire("source:raw", "*", owner_id="me", run_id=None, now=NOW)
+        leases.release(grant.dataset, grant.slice_id, grant.number)
+
+    monkeypatch.setattr("lakewright.pipelines.runner.maker_of", lambda dataset: make)
+    monkeypatch.setattr("lakewright.pipelines.runner.record_arrivals", look)
+    monkeypatch.setattr("lakewright.pipelines.runner.pin", lambda *_: None)
+    leases.register(replace(this_process(), owner_id="me"), timedelta(minutes=1), NOW)
+    lake = FakeLake(answers=True)
+    shop = Workshop(
+        known.graph, cast(Any, lake), store, Run("by hand", "visits", NOW), "me", Path(), {}, now=lambda: NOW
+    )
+    decider, stop, found = Decider(known.graph, store, dict.fromkeys(known.graph.datasets, "code")), Event(), []
+
+    def run() -> None:
+        runner = Runner(shop, decider, stop=stop, backoff_seconds=0)
+        found.append(runner.run(["raw", "free"], Wish(NOW)))
+
+    def in_time() -> RunSummary:
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(20)
+        stop.set()  # a run that waits for itself would wait for ever
+        thread.join()
+        stop.clear()
+        return found[-1]
+
+    made = [("raw", "ok", 2), ("free", "ok", 1)]
+    assert [(one.dataset, one.state, one.attempts) for one in in_time().outcomes] == made
+    assert lake.fenced == ["arrival-1"]
+    # The same where the step had begun, and only the answer was lost.
+    answers["begin"].append(away)
+    assert [(one.dataset, one.state, one.attempts) for one in in_time().outcomes] == made
+    assert lake.fenced == ["arrival-1"] * 2
 
 
 class FakeClient:

@@ -50,6 +50,7 @@ from lakewright.pipelines.take import load_warning, record_arrivals
 from lakewright.pipelines.turns import Turns
 from lakewright.pipelines.waiting import overdue_folders, waiting_folders
 from lakewright.pipelines.workshop import Made, Workshop, leave_out
+from lakewright.store import WHOLE_DATASET
 
 __all__ = ["Runner"]
 
@@ -283,6 +284,8 @@ class Runner:
         while True:
             attempt += 1
             try:
+                if attempt > 1:
+                    self._let_go(f"source:{dataset.name}", WHOLE_DATASET)
                 return look()
             except Exception as error:
                 if attempt > dataset.retries or not self._may_pass(dataset, error):
@@ -324,6 +327,8 @@ class Runner:
         while True:
             attempt += 1
             try:
+                if attempt > 1:
+                    self._let_go(dataset.name, state.slice.id)
                 made = self._attempt(dataset, state, attempt)
             except Exception as error:
                 self._look_for_server(dataset, error)
@@ -336,6 +341,14 @@ class Runner:
             done = "skipped" if state.status in ("unmet", "skipped") else done
             receipt = made.public if made.receipts else None
             return Outcome(dataset.name, state.slice.id, done, state.reason, seconds, attempt, receipt)
+
+    def _let_go(self, name: str, slice_id: str) -> None:
+        """Leave what an attempt could not give back, since the store was away, to the next one, which fences it.
+
+        Nobody else of this run holds any of it: a slice is made once at a time, and what needs the lease of its whole
+        dataset is made in order, or in a turn of its own.
+        """
+        self._shop.store.leases.abandon(name, slice_id, owner_id=self._shop.owner_id)
 
     def _wait_after(self, error: Exception, attempt: int, what: str) -> None:
         """Tell why it is tried again, and wait: longer each time."""

@@ -155,7 +155,8 @@ class Leases:
     def abandon(self, dataset: str, slice_id: str, *, owner_id: str, conn: Connection | None = None) -> bool:
         """Leave what an owner holds of a slice to whoever asks next, who fences it; False where it holds nothing.
 
-        For an owner that lives, and whose helper died at work: what that one still does is nobody's any more.
+        For an owner that lives, and whose helper died at work, or could not give it back while the store was away:
+        what that one still does is nobody's any more.
         """
         mine = (leases.c.dataset == dataset) & (leases.c.owner_id == owner_id)
         mine &= leases.c.slice_id.in_([slice_id, WHOLE_DATASET])
