@@ -23,6 +23,7 @@ from lakewright.pipelines.earlier import earlier_rows
 from lakewright.pipelines.empty import no_rows
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import pin
+from lakewright.pipelines.input_rows import rows_at
 from lakewright.pipelines.lateness import judged_by_watermark
 from lakewright.pipelines.workshop import Attempt, Workshop
 from lakewright.store import ELSEWHERE
@@ -307,16 +308,10 @@ def _counts(attempt: Attempt, given: Input, reference: Reference, version: int) 
     shop, slice_ = attempt.shop, attempt.slice
     if not isinstance(reference, SameSlice):
         return None, None
-    if slice_.kind == "whole":
-        heads = shop.store.receipts.cells(given.dataset, upto=version)
-        known = [head.rows for cell, head in heads.items() if cell is not None]
-        whole = None not in known and shop.store.receipts.is_whole(given.dataset)
-        return sum(rows or 0 for rows in known) if whole else None, None
-    if slice_.kind == "arrival":
-        return shop.store.receipts.rows_added(given.dataset, slice_.id), None
+    rows = rows_at(shop, given.dataset, slice_, version)
     cells = _own_cells(attempt, given)
-    assert cells is not None
-    rows = rows_within(shop.store, given.dataset, cells, upto=version)
+    if cells is None:
+        return rows, None
     before = shop.store.receipts.first(attempt.dataset.name, slice_.id)
     then = ELSEWHERE if before is None else before.inputs.get(given.dataset, ELSEWHERE)
     if then == ELSEWHERE:

@@ -15,12 +15,13 @@ from lakewright.lake.side_tables import DEAD_LETTERS, rows_per_rule
 from lakewright.model.cell_spans import CellSpan
 from lakewright.model.identity import RESTORE_PART, Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
+from lakewright.model.references import SameSlice
 from lakewright.model.runs import StepState
 from lakewright.model.slices import WHOLE, Slice
-from lakewright.pipelines.cell_rows import rows_within
 from lakewright.pipelines.corrections import correction_rows, follow_arrival
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.harvest import receipt_of, restored_version, unaccounted
+from lakewright.pipelines.input_rows import rows_at
 from lakewright.pipelines.lateness import with_lateness
 from lakewright.pipelines.letters_back import bring_letters_back
 from lakewright.pipelines.marking import change_notices, partial_findings, set_flag
@@ -196,6 +197,7 @@ def _recount_source(shop: Workshop, dataset: Dataset, identity: Identity, public
 
 
 def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commit) -> Counters:
+    guarded = next((given for given in dataset.inputs if given.guards), None)
     rejected: dict[str, int] = {}
     for commit in shop.lake.log(DEAD_LETTERS).commits():
         found = Identity.from_json(commit.metadata)
@@ -205,14 +207,13 @@ def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commi
             and found.number == identity.number
         ):
             by_input = rows_per_rule(shop.lake, DEAD_LETTERS, commit.version, number=found.number)
-            driving = next((given.dataset for given in dataset.inputs if given.guards), "")
-            rejected = by_input.get(driving, {})
+            rejected = {} if guarded is None else by_input.get(guarded.dataset, {})
     read = _rows_read(shop, dataset, Slice.parse(identity.slice_id), identity)
-    guarded = any(guard for given in dataset.inputs for guard in given.guards)
+    drops = guarded is not None and any(getattr(guard, "drops_duplicates", False) for guard in guarded.guards)
     filtered = identity.filtered
     removed = 0 if filtered is None else filtered.rows
     duplicates = None
-    if dataset.rows == "preserve" and guarded and None not in (read, removed, public.rows):
+    if dataset.rows == "preserve" and drops and None not in (read, removed, public.rows):
         duplicates = (read or 0) - sum(rejected.values()) - (removed or 0) - (public.rows or 0)
     counters = Counters(
         read=read,
@@ -227,17 +228,17 @@ def _recount(shop: Workshop, dataset: Dataset, identity: Identity, public: Commi
 
 
 def _rows_read(shop: Workshop, dataset: Dataset, slice_: Slice, identity: Identity) -> int | None:
-    driving = next((i for i in dataset.inputs if i.guards), dataset.inputs[0] if dataset.inputs else None)
-    if driving is None or slice_.kind != "event" or driving.dataset not in identity.inputs:
+    """As the attempt itself counted them: a step is judged alike by both."""
+    alike = [given for given in dataset.inputs if isinstance(shop.graph.reference(dataset, given), SameSlice)]
+    driving = next((given for given in dataset.inputs if given.guards), None) or next(iter(alike), None)
+    if driving is None or driving not in alike or driving.dataset not in identity.inputs or shop.sample is not None:
         return None
-    grids = shop.graph.cell_grids(driving.dataset)
-    if not grids:
-        return None
-    cells = CellSpan.of(slice_.interval, grids)
-    rows = rows_within(shop.store, driving.dataset, cells, upto=identity.inputs[driving.dataset])
+    rows = rows_at(shop, driving.dataset, slice_, identity.inputs[driving.dataset])
     corrections = identity.inputs.get(corrections_of(driving.dataset))
     if corrections is None or rows is None:
         return rows
+    grids = shop.graph.cell_grids(driving.dataset)
+    cells = CellSpan.of(slice_.interval, grids) if slice_.kind == "event" and grids else None
     changed = correction_rows(shop.store, shop.graph[driving.dataset], slice_, cells, corrections)
     return None if changed is None else rows + changed[0]
 

@@ -109,6 +109,11 @@ class WindowedDeduplicator:
         """Whether a slice depends on those before it."""
         return self.window is not None
 
+    @property
+    def drops_duplicates(self) -> bool:
+        """Whether rows go that nothing counts but the commit: how many, recovery has to work out as well."""
+        return True
+
     def on_batch(self, frame: DataFrame, ctx: GuardContext) -> Guarded:
         from pyspark.sql import functions as F
 
