@@ -14,8 +14,10 @@ from lakewright.errors import (
     LimitExceeded,
     SchemaChangeError,
     StepFailed,
+    TargetError,
     UnknownNameError,
 )
+from lakewright.pipelines.harvest import pin
 from tests.pipelines.shop import GUARDED, land, ok, order, orders_project, rows_of
 from tests.pipelines.topics import fresh_topic
 
@@ -116,6 +118,33 @@ def test_a_step_that_loses_rows_though_it_says_preserve_is_put_back(project):
     assert "made 1 rows of 2" in str(summary.errors[0])
     assert rows_of(shop, "clean") == []
     assert "daily" in summary.skipped
+
+
+@pytest.mark.parametrize(
+    "options", ["", """, guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"})]}"""]
+)
+def test_a_slice_that_could_not_be_put_back_is_read_by_nobody_and_put_back_by_the_next_run(
+    project, monkeypatch, options
+):
+    files = orders_project(f'rows="preserve", retries=0{options}')
+    files["pipelines/shop.py"] = files["pipelines/shop.py"].replace('"amount")\n', '"amount").where("amount > 1")\n')
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 2)])
+    ok(shop.run(at="2026-01-02"))
+    before = rows_of(shop, "clean")
+
+    def no_room(*_):
+        raise TargetError("No space left on device")
+
+    monkeypatch.setattr("lakewright.pipelines.make.put_back", no_room)
+    land(shop.folder, "d2.json", [order("b", "2026-01-01T11:00:00Z", 1), order("c", "2026-01-01T12:00:00Z", 3)])
+    assert "No space left" in str(shop.run(at="2026-01-02T12:00").errors[0])
+    monkeypatch.undo()
+    assert pin(shop.lake, shop.store, "clean") < shop.lake.log("clean").latest(), "nobody reads the wrong rows"
+    summary = shop.run(["orders"], at="2026-01-02T13:00")
+    assert "an earlier run died here; its commit was not made" in str(summary.notes)
+    assert rows_of(shop, "clean") == before
+    assert shop.store.receipts.live("clean", "2026-01-01").rows == 1
 
 
 def test_a_row_outside_its_slice_is_refused(project):

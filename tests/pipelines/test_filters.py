@@ -60,7 +60,7 @@ def test_a_release_that_breaks_a_filter_is_named_and_a_repeat_replaces_its_figur
     first += [order("lost", "2026-01-01T12:00:00Z", 5, customer=None)]
     land(shop.folder, "1.json", first)
     ok(shop.run(["orders"], at="2026-01-02"))
-    failing("published")  # the commit is there, the receipt is not: the slice is made again, and counted once
+    failing("published")  # the commit is there, the receipt is not: it is found in the log, and counted once
     assert shop.run(["clean"], at="2026-01-02").state == "failed"
     ok(shop.run(at="2026-01-02"))
 

@@ -180,7 +180,7 @@ def test_keys_that_fail_again_and_again_in_one_slice_are_named_once(project, fai
     rows = [*unpaid(1, 4), *unpaid(2, 3), *unpaid(3, 2), *unpaid(None, 5), *unpaid(3, 2, SECOND), order("x", SECOND, 5)]
     land(shop.folder, "d1.json", rows)
     ok(shop.run(["orders"], at="2026-01-03"))
-    if place is not None:  # the commit is there, the receipt is not: the slice is made again, and it is told once
+    if place is not None:  # the commit is there, the receipt is not: it is found in the log, and told once
         failing(place)
         assert shop.run(["clean"], at="2026-01-03").state == "failed"
     ok(shop.run(["clean"], at="2026-01-03"))

@@ -15,6 +15,7 @@ __all__ = [
     "explain_lost_server",
     "explain_write_error",
     "has_other_columns",
+    "is_lost_answer",
     "is_lost_server",
     "is_transient",
     "root_message",
@@ -33,6 +34,8 @@ _LOST_SERVER = (
     "RESPONSE_ALREADY_RECEIVED",
     "Received incorrect server side session identifier",
 )
+_LOST_JAVA = ("Py4JError", "Py4JNetworkError")
+"""What a Java process that was killed leaves behind."""
 # A stream reads a table by the columns that it had when the query began.
 _OTHER_COLUMNS = "DELTA_SCHEMA_CHANGED"
 _TRANSIENT = (
@@ -113,6 +116,16 @@ def is_lost_server(error: BaseException) -> bool:
     if any(sign in text for sign in _LOST_SERVER):
         return True
     return isinstance(error, LakewrightError) and error.__cause__ is not None and is_lost_server(error.__cause__)
+
+
+def is_lost_answer(error: BaseException) -> bool:
+    """Whether Spark never said how its work ended, for it went away: what it was to commit may have been committed."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, ConnectionError) or type(at).__name__ in _LOST_JAVA:
+            return True
+        at = at.__cause__ or at.__context__
+    return is_lost_server(error)
 
 
 def explain_write_error(

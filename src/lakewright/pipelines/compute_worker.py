@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn, TextIO, cast
 
 from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, TargetError, name_and_words
-from lakewright.lake.delta_errors import is_lost_server, is_transient
+from lakewright.lake.delta_errors import is_lost_answer, is_lost_server, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags
 from lakewright.lake.lake import Lake
 from lakewright.masking import mask
@@ -50,8 +50,6 @@ _GRACE = 3.0
 """So long a slice may take to end after the run's process has gone: a commit under way, and its receipt."""
 _PATIENCE = 15.0
 """So long Spark may take to stop."""
-_LOST = ("Py4JError", "Py4JNetworkError")
-"""What a Java process that was killed leaves behind."""
 
 
 def main(descriptor: int) -> None:
@@ -261,10 +259,7 @@ def _how_spark_ended(lake: Lake, error: BaseException) -> str:
 
 def _has_lost_java(lake: Lake, error: BaseException) -> bool:
     """Whether our own Spark was killed: it closes its sockets a moment before it counts as ended."""
-    at: BaseException | None = error
-    while at is not None and not (isinstance(at, ConnectionError) or type(at).__name__ in _LOST):
-        at = at.__cause__ or at.__context__
-    for _ in range(10 if at is not None else 0):
+    for _ in range(10 if is_lost_answer(error) and not is_lost_server(error) else 0):
         if lake.has_lost_java():
             return True
         time.sleep(0.1)

@@ -17,7 +17,7 @@ from lakewright.errors import (
     name_and_words,
 )
 from lakewright.failpoints import failpoint
-from lakewright.lake.delta_errors import explain_write_error
+from lakewright.lake.delta_errors import explain_write_error, is_lost_answer
 from lakewright.lake.schemas import fit_to_table, refuse_misfit
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
 from lakewright.lake.tables import AttemptTable
@@ -92,6 +92,7 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
             if private:
                 return current.finish(tuple(receipts), notices=partial_findings(shop, dataset, receipts[-1]))
             commit = _write_public(current, frames[dataset.name])
+            current.unsettled = True
         failpoint("published")
         counters = _account(current, inputs, rejected, commit)
         _check_preserved(current, counters, commit)
@@ -322,6 +323,8 @@ def publish_once(
     except LakewrightError:
         raise
     except Exception as error:
+        # A stream repeats its micro-batch by itself, and knows it by its checkpoint.
+        current.unsettled = is_lost_answer(error) and not current.dataset.is_stream
         explained = explain_null_partition(error) or explain_write_error(error, dataset=name, path=table.path)
         if explained is None:
             raise StepFailed(
@@ -413,6 +416,7 @@ def _check_preserved(current: Attempt, counters: Counters, commit: Commit) -> No
     # Neither the wrong commit nor its undoing makes a reader stale.
     wrong = [c for c in (commit, undo) if c is not None]
     shop.store.receipts.add([receipt_of(name, one, kind="maintenance") for one in wrong])
+    current.unsettled = False
     raise InputError(
         f'{current.dataset.place}: {name} declares rows="preserve", but made {commit.rows:,} rows of '
         f"{expected:,} in slice {current.slice.id}. The slice was put back as it was.",

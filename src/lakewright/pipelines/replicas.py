@@ -123,6 +123,7 @@ def prove_copy(current: Attempt, inputs: Sequence[InputFrame], commit: Commit) -
         undo = put_back(shop, dataset, current.identity(), commit)
         wrong = [one for one in (commit, undo) if one is not None]
         shop.store.receipts.add([receipt_of(name, one, kind="maintenance") for one in wrong])
+        current.unsettled = False
         raise TargetError(f"{error.message} The slice was put back as it was.", hint=error.hint) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakewright.errors import TargetError
+from lakewright.errors import TargetError, first_words
 from lakewright.failpoints import failpoint
 from lakewright.lake.corrections import read_corrections, without_corrected
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows, rows_per_rule, write_side_rows
@@ -162,4 +162,12 @@ def put_back(shop: Workshop, dataset: Dataset, identity: Identity, commit: Commi
     before = commit.version - 1
     where = Slice.parse(identity.slice_id).predicate()
     kept = table.spark.read.format("delta").option("versionAsOf", max(before, 0)).load(table.path)
-    return table.replace(kept.where(where if before >= 0 else "false"), where=where, within=True)
+    try:
+        return table.replace(kept.where(where if before >= 0 else "false"), where=where, within=True)
+    except Exception as error:
+        why = first_words(error.__cause__ or error)
+        raise TargetError(
+            f"{dataset.name}, slice {identity.slice_id}: version {commit.version} holds rows that must not count, and "
+            f"could not be put back: {why} No step reads that version until it is.",
+            hint="`lakewright run` does that before anything else.",
+        ) from error

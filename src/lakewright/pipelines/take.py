@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from lakewright.connectors.read_errors import explain_read_error
 from lakewright.errors import ConfigurationError, LakewrightError, StepFailed, TargetError, first_words
 from lakewright.failpoints import failpoint
-from lakewright.lake.delta_errors import explain_write_error, root_message
+from lakewright.lake.delta_errors import explain_write_error, is_lost_answer, root_message
 from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.windows import store_window
 from lakewright.model.arrivals import Arrival
@@ -128,6 +128,7 @@ def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt
         if dataset.load is not None:
             dataset.load.judge(frame, _load_context(current))
         commit = _write(current, arrival, frame)
+        current.unsettled = True
         failpoint("published")
         follow_arrival(shop, dataset, current.identity(), commit.version, arrival)
         rejected = set_unusable_aside(shop, dataset, current.identity(), commit)
@@ -224,6 +225,7 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
             raise
         raise explained from (explained.__cause__ or error)
     except Exception as error:
+        current.unsettled = is_lost_answer(error)
         explained = explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=table.path)
         if explained is None:
             first = first_words(root_message(error)) or type(error).__name__

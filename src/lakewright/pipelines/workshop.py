@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakewright.errors import LeaseHeldError
+from lakewright.errors import LakewrightError, LeaseHeldError
 from lakewright.failpoints import failpoint
 from lakewright.lake.lake import Lake
 from lakewright.lake.side_tables import DEAD_LETTERS, LATE_ROWS, REPEATS
@@ -83,7 +83,8 @@ class Workshop:
 
         Its marker is withdrawn first, unless its rows stay as they are (``rewrites=False``); who works on the ``whole``
         dataset sees to the markers itself.
-        An error closes the record and gives the lease back; a kill leaves both, for the next run to find.
+        An error closes the record and gives the lease back; a kill leaves both, for the next run to find. So does an
+        error after the public commit, or one that leaves open whether there is one: the log is asked first.
         """
         lease = self.lease_of(dataset, slice_, whole=whole)
         grant, step_id = self.store.begin_step(
@@ -112,6 +113,11 @@ class Workshop:
             self.store.finish_step(step_id, "lost", grant=grant, receipts=(), now=self.now(), error=str(error))
             raise
         except BaseException as error:
+            if current.unsettled:
+                # Where the store is away as well, the lease ends with its owner, or the next attempt lets it go.
+                with suppress(LakewrightError):
+                    self.store.leases.abandon(dataset.name, lease, owner_id=self.owner_id)
+                raise
             state: StepState = "refused" if getattr(error, "exit_code", 1) == 3 else "failed"
             if getattr(error, "exit_code", 1) == 130 or isinstance(error, KeyboardInterrupt):
                 state = "interrupted"
@@ -141,6 +147,8 @@ class Attempt:
     """Of a stream of a source: what that source is, which every micro-batch tells in its commit."""
     told: dict[str, JsonValue] = field(default_factory=dict)
     """What guards found out before the write: it travels in each commit of the attempt."""
+    unsettled: bool = False
+    """Whether the public table holds, or may hold, a commit of this attempt that nobody has judged to the end."""
 
     def identity(self, **details: object) -> Identity:
         """Who writes: complete once the inputs are pinned, and judged."""
