@@ -17,6 +17,7 @@ from lakewright.patterns.error_management.filter_blame import Blame
 from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.dead_letters import Selection
 from lakewright.pipelines.filtering import count_filters
+from lakewright.pipelines.private_columns import words_of
 from lakewright.pipelines.replay_records import Edits
 from lakewright.pipelines.rule_errors import explain_rule_error
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
@@ -138,6 +139,16 @@ def test_what_spark_says_of_a_row_shows_no_value_where_columns_are_private(priva
         assert ("b@c.d" in words, "yy" in words) == (not private, not private)
         assert "row email=***: [CAST_INVALID_INPUT] The value" in words
         assert 'of the type "STRING" cannot be cast, don\'t; ' in words
+    for value, words in (  # where Spark sets no quotes
+        ("123456.78", "[NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION] 123456.78 cannot be represented as Decimal(5, 2)."),
+        ("1234.56", "[NUMERIC_VALUE_OUT_OF_RANGE] The 1234.6 rounded half up from 1234.56 cannot be represented as D"),
+        ("a b@c.d", "[DUPLICATED_MAP_KEY] Duplicate map key a b@c.d was found, please check the input data."),
+        ("a b@c", "[DUPLICATED_MAP_KEY] Duplicate map key a b@c\n.d was found, please check the input data."),
+        ("b@c.d", "[INVALID_URL] The url is invalid: http://b@c.d ?. Use `try_parse_url` to tolerate invalid URL."),
+        ("120", "[BINARY_ARITHMETIC_OVERFLOW] 120S + 100S caused overflow. Use `try_add` to ignore it."),
+    ):
+        said = words_of(ValueError(words), private)
+        assert ((value in said), said.startswith(words[:20])) == (not private, True)
 
 
 def test_two_readings_of_one_dataset_do_not_both_set_its_rows_aside(project):
@@ -231,6 +242,35 @@ def test_keys_of_a_column_that_a_contract_keeps_private_are_counted_and_not_name
             f"contract tags the column as {tag}.",
         )
     ]
+
+
+CAST = """
+    shop.sql("lazy", "SELECT at, CAST(order_id AS INT) AS number FROM orders", event_time="at", rows="expand")
+
+    @shop.dataset(event_time="at")
+    def eager(orders):
+        orders.selectExpr("CAST(order_id AS INT)").collect()
+        return orders
+"""
+
+
+@pytest.mark.parametrize("tags", ['("pii",)', "()"], ids=["a private column", "none"])
+def test_what_a_step_says_of_its_own_failure_shows_no_value_where_columns_above_are_private(project, tags):
+    text = orders_project()["pipelines/shop.py"].replace(
+        'schema="order_id string, at timestamp, customer int, amount int",', "contract=ORDERS,"
+    )
+    contract = CONTRACT.replace('"order_id", "STRING"', f'"order_id", "STRING", tags={tags}').replace('("TAG",)', "()")
+    shop = project({"pipelines/shop.py": contract + text + CAST})
+    land(shop.folder, "d1.json", [order("ann@example.com", FIRST)])
+    summary = shop.run(["+lazy", "+eager"], at="2026-01-03")
+    assert {type(error) for error in summary.errors} == {StepFailed}
+    steps = shop.store.steps.newest()
+    told = [str(error) for error in summary.errors]
+    told += [steps["lazy"].error, steps["eager"].error, shop.store.runs.latest()[0].error]
+    assert len(told) == 5
+    for words in told:
+        assert "[CAST_INVALID_INPUT] The value " in words
+        assert ("ann@example.com" in words) == (tags == "()")
 
 
 STREAMED = """

@@ -245,7 +245,7 @@ class _Worker:
         elif dataset is None:
             told = TargetError(f"{order.dataset}: {name_and_words(error)}")
         else:
-            told = explain_failure(error, dataset, order.state.slice.id, lost_java=False)
+            told = explain_failure(error, self._project.graph, dataset, order.state.slice.id, lost_java=False)
         lake.renew_session()  # a Connect server that was restarted does not know the old one
         return Failed(order.number, ToldError.of(told), transient=is_transient(error))
 

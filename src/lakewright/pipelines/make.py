@@ -14,7 +14,6 @@ from lakewright.errors import (
     StepFailed,
     TargetError,
     first_words,
-    name_and_words,
 )
 from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error, is_lost_answer
@@ -45,6 +44,7 @@ from lakewright.pipelines.marking import change_notices, partial_findings
 from lakewright.pipelines.other_sides import set_others_aside
 from lakewright.pipelines.outside import refuse_other_ledger
 from lakewright.pipelines.partial import measured, partial_frames, stays_private
+from lakewright.pipelines.private_columns import words_of_step
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.receipt_warnings import warnings_of
 from lakewright.pipelines.recover import recover_attempt
@@ -198,7 +198,8 @@ def call_step(current: Attempt, inputs: list[InputFrame]) -> dict[str, DataFrame
         raise
     except (Exception, SystemExit) as error:  # a step that asks the process to end has failed, whatever its code
         raise StepFailed(
-            f"{dataset.place}: {dataset.name} failed on slice {current.slice.id}: {name_and_words(error)}"
+            f"{dataset.place}: {dataset.name} failed on slice {current.slice.id}: "
+            f"{words_of_step(current.shop.graph, dataset, error, named=True)}"
         ) from error
     frames = result if isinstance(result, dict) else {dataset.name: result}
     wanted = {dataset.name, *dataset.outputs} - envelope_outputs(dataset) - fan_in_outputs(dataset)
@@ -327,9 +328,8 @@ def publish_once(
         current.unsettled = is_lost_answer(error) and not current.dataset.is_stream
         explained = explain_null_partition(error) or explain_write_error(error, dataset=name, path=table.path)
         if explained is None:
-            raise StepFailed(
-                f"{current.dataset.place}: {name}, slice {current.slice.id} failed: {first_words(error)}"
-            ) from error
+            said = words_of_step(current.shop.graph, current.dataset, error)
+            raise StepFailed(f"{current.dataset.place}: {name}, slice {current.slice.id} failed: {said}") from error
         raise explained from error
 
 

@@ -18,7 +18,7 @@ from threading import Event as Flag
 from threading import Lock, Thread
 from typing import Any, Literal, TypeVar
 
-from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed, first_words
+from lakewright.errors import InputError, InterruptedRun, LakewrightError, LimitExceeded, StepFailed
 from lakewright.lake.delta_errors import is_lost_server, is_transient
 from lakewright.lake.interrupts import add_tag, clear_tags, interrupt_tag
 from lakewright.model.runs import StepState
@@ -33,6 +33,7 @@ from lakewright.pipelines.maintain import compact_one
 from lakewright.pipelines.making import Make, maker_of
 from lakewright.pipelines.marking import settle_markers
 from lakewright.pipelines.partial import run_fallback
+from lakewright.pipelines.private_columns import words_of_step
 from lakewright.pipelines.progress import (
     DatasetDone,
     DatasetStarted,
@@ -290,7 +291,7 @@ class Runner:
             except Exception as error:
                 if attempt > dataset.retries or not self._may_pass(dataset, error):
                     raise
-                self._wait_after(error, attempt, f"{dataset.name}: ")
+                self._wait_after(error, attempt, dataset, f"{dataset.name}: ")
 
     def _waiting(self, dataset: Dataset) -> list[SliceState]:
         """Tell which folders of a source are not complete yet; those that took too long fail, after all others."""
@@ -333,7 +334,7 @@ class Runner:
             except Exception as error:
                 self._look_for_server(dataset, error)
                 if attempt <= dataset.retries and self._may_pass(dataset, error):
-                    self._wait_after(error, attempt, f"{dataset.name} {state.slice.id}: ")
+                    self._wait_after(error, attempt, dataset, f"{dataset.name} {state.slice.id}: ")
                     continue
                 return self._failed(dataset, state, error, attempt, time.monotonic() - began)
             seconds = time.monotonic() - began
@@ -350,10 +351,10 @@ class Runner:
         """
         self._shop.store.leases.abandon(name, slice_id, owner_id=self._shop.owner_id)
 
-    def _wait_after(self, error: Exception, attempt: int, what: str) -> None:
+    def _wait_after(self, error: Exception, attempt: int, dataset: Dataset, what: str) -> None:
         """Tell why it is tried again, and wait: longer each time."""
         pause = self._backoff * 2 ** (attempt - 1) * (0.5 + self._random.random())
-        first = shorten(first_words(error).removeprefix(what), 160)
+        first = shorten(words_of_step(self._shop.graph, dataset, error).removeprefix(what), 160)
         self._note(f"{what}{first} Trying again in {pause:.1f} s.")
         self._stop.wait(pause)
         self._shop.lake.renew_session()  # a Connect server that was restarted does not know the old one
@@ -367,7 +368,7 @@ class Runner:
             error = InterruptedRun(f"{dataset.name} {state.slice.id}: interrupted; `lakewright run` goes on from here.")
         else:
             lost_java = self._has_lost_java(dataset)
-            error = explain_failure(error, dataset, state.slice.id, lost_java=lost_java)
+            error = explain_failure(error, self._shop.graph, dataset, state.slice.id, lost_java=lost_java)
         refused = getattr(error, "exit_code", 1) == 3
         word: StepState = "interrupted" if self._stop.is_set() else "refused" if refused else "failed"
         return Outcome(dataset.name, state.slice.id, word, state.reason, seconds, attempt, error=error)

@@ -30,6 +30,7 @@ from lakewright.pipelines.events import with_event_cell
 from lakewright.pipelines.gone import what_is_there
 from lakewright.pipelines.harvest import receipt_of
 from lakewright.pipelines.outside import refuse_other_ledger
+from lakewright.pipelines.private_columns import words_of_step
 from lakewright.pipelines.properties import properties_of
 from lakewright.pipelines.recover import recover_attempt
 from lakewright.pipelines.settle import counters_of_arrival, set_unusable_aside
@@ -228,7 +229,7 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
         current.unsettled = is_lost_answer(error)
         explained = explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=table.path)
         if explained is None:
-            first = first_words(root_message(error)) or type(error).__name__
+            first = words_of_step(shop.graph, dataset, root_message(error)) or type(error).__name__
             raise StepFailed(f"{dataset.place}: {dataset.name}, {current.slice.id} failed: {first}") from error
         raise explained from (explained.__cause__ or error)  # a connector's cause tells whether it may pass
     if commit is None:

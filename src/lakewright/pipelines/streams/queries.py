@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakewright.connectors.read_errors import explain_read_error
-from lakewright.errors import InputError, LakewrightError, StepFailed, name_and_words
+from lakewright.errors import InputError, LakewrightError, StepFailed
 from lakewright.lake.delta_errors import explain_write_error, has_other_columns
 from lakewright.model.streams import Dropped, Generation, Progress
 from lakewright.patterns.error_management.progress_report import has_run, keeping_millis, told_of_batch
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.private_columns import words_of_step
 from lakewright.pipelines.streams.batches import BatchAttempt, do_batch
 from lakewright.pipelines.streams.checkpoints import (
     explain_state_error,
@@ -169,7 +170,7 @@ class Query:
         if isinstance(error, LakewrightError):
             return error
         explained = explain_state_error(error, self.dataset, self._place)
-        explained = explained or _explained(error, self.dataset, self._current.shop.lake.resolve(self.dataset.name))
+        explained = explained or _explained(error, self._current)
         explained.__cause__ = explained.__cause__ or error  # by which a passing failure is told from a lasting one
         return explained
 
@@ -206,7 +207,8 @@ def progress_of(told: Any) -> Progress | None:
     )
 
 
-def _explained(error: Any, dataset: Dataset, path: str) -> Exception:
+def _explained(error: Any, current: Attempt) -> Exception:
+    dataset, path = current.dataset, current.shop.lake.resolve(current.dataset.name)
     text = str(error)
     explain = getattr(dataset.source, "explain", None)
     explained: LakewrightError | None = told_by_server(error)
@@ -227,4 +229,5 @@ def _explained(error: Any, dataset: Dataset, path: str) -> Exception:
             "or somebody wrote to it. Nothing was written.",
             hint=f"Read it again from the beginning: `lakewright stream rewind {dataset.name} --all`.",
         )
-    return StepFailed(f"{dataset.place}: the stream {dataset.name} failed: {name_and_words(error)}")
+    said = words_of_step(current.shop.graph, dataset, error, named=True)
+    return StepFailed(f"{dataset.place}: the stream {dataset.name} failed: {said}")

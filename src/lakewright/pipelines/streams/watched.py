@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import Any
 
-from lakewright.errors import LakewrightError, LeaseHeldError, StepFailed, first_words, name_and_words
+from lakewright.errors import LakewrightError, LeaseHeldError, StepFailed
 from lakewright.lake.delta_errors import explain_lost_java, has_other_columns, is_transient
+from lakewright.pipelines.private_columns import words_of_step
 from lakewright.pipelines.progress import Listener, Note
 from lakewright.pipelines.streams.drain import drain
 from lakewright.pipelines.streams.harvest import harvest_stream
@@ -184,7 +185,7 @@ class WatchedStream:
         self._failures += 1
         self._outcome.restarts += 1
         self._again_at = time.monotonic() + pause
-        first = shorten(first_words(error), 160)
+        first = shorten(words_of_step(self._shop.graph, self._current.dataset, error), 160)
         self._tell(Note(f"{name}: {first} The stream starts again in {pause:.1f} s.", "warning"))
 
     def _worth_another_try(self, error: Exception) -> bool:
@@ -221,7 +222,8 @@ class WatchedStream:
             self._outcome.error = explain_lost_java(f"The stream {name}")
             return
         if not isinstance(error, LakewrightError):
-            error = StepFailed(f"{self._current.dataset.place}: the stream {name} failed: {name_and_words(error)}")
+            said = words_of_step(shop.graph, self._current.dataset, error, named=True)
+            error = StepFailed(f"{self._current.dataset.place}: the stream {name} failed: {said}")
         self._outcome.error = error
         grant, step_id = self._current.grant, self._current.step_id
         # Where the store does not answer, the next process finds an open record, and settles it.
