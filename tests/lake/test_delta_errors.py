@@ -18,3 +18,19 @@ def test_a_secret_where_a_message_is_cut_is_masked_as_a_whole(length: int) -> No
         assert told is not None
         assert "De21" not in str(told)
         assert "x***" in str(told)
+
+
+def test_a_broken_constraint_is_told_by_its_name_and_of_a_row_only_what_tells_its_slice() -> None:
+    said = "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint {} violated by row with values:\n - {}"
+    where = "at = '2026-01-01'"
+
+    def told(constraint: str, values: str) -> str:
+        error = ValueError(said.format(constraint, values))
+        return str(explain_write_error(error, dataset="clean", path="/lake/clean", where=where))
+
+    outside = told(f"EXPRESSION(({where})) ({where})", "at : 2026-01-02\n - email : ann@example.com")
+    assert "a row lies outside the slice that is being replaced (at = '2026-01-01'): at = 2026-01-02. " in outside
+    own = told("few (amount < 5)", "amount : 9")
+    assert own.startswith("clean: a row breaks the table's own constraint few (amount < 5). Nothing was written.")
+    assert "ann@example.com" not in outside
+    assert "9" not in own

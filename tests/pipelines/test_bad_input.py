@@ -160,6 +160,19 @@ def test_a_row_outside_its_slice_is_refused(project):
     assert not shop.lake.log("clean").exists() or rows_of(shop, "clean") == []
 
 
+def test_a_row_that_breaks_a_constraint_of_the_table_is_told_as_that_and_without_its_values(project):
+    shop = project(orders_project())
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(["+clean"], at="2026-01-02"))
+    shop.spark().sql(f"ALTER TABLE delta.`{shop.lake.resolve('clean')}` ADD CONSTRAINT few CHECK (amount < 5)")
+    land(shop.folder, "d2.json", [order("ann@example.com", "2026-01-02T10:00:00Z", 9)])
+    (error,) = shop.run(["+clean"], at="2026-01-03").errors
+    assert isinstance(error, InputError)
+    assert "the table's own constraint few (amount < 5)" in str(error)
+    assert "outside" not in str(error)
+    assert "ann@example.com" not in str(error)
+
+
 def test_late_rows_are_captured_and_held_until_a_backfill_takes_them_in(project):
     ((name, text),) = orders_project("late=Capture()").items()
     reaching = """

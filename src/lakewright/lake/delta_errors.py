@@ -139,9 +139,17 @@ def explain_write_error(
             "Nothing was written.",
             hint="Filter the step's output to its slice, or correct the column that tells the event time.",
         )
+    if found := re.search(r"CHECK constraint (\w+) (\(.{1,200}\)) violated by row", text):
+        return InputError(  # which row, is not told: its values may be private
+            f"{dataset}: a row breaks the table's own constraint {found.group(1)} {found.group(2)}. "
+            "Nothing was written.",
+            hint="Set such rows aside with a Dead-Letter rule, or correct the constraint.",
+        )
     if "DELTA_REPLACE_WHERE_MISMATCH" in text or "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES" in text:
         values = re.findall(r"^ - (\S+) : (.*)$", text, re.MULTILINE)
-        row = ", ".join(f"{name} = {value}" for name, value in values)
+        # Of the other columns nothing is told: they may be private.
+        cut = [(name, value) for name, value in values if re.search(rf"\b{re.escape(name)}\b", where or "")]
+        row = ", ".join(f"{name} = {value}" for name, value in cut)
         return InputError(
             f"{dataset}: a row lies outside the slice that is being replaced ({where}){': ' + row if row else ''}. "
             "Nothing was written.",
