@@ -20,7 +20,7 @@ from lakewright.patterns.data_flow.single_runner import SingleRunner
 from lakewright.pipelines.decide import Decider, Wish
 from lakewright.pipelines.declare import Pipeline
 from lakewright.pipelines.progress import RunSummary
-from lakewright.pipelines.runner import Runner
+from lakewright.pipelines.runner import Runner, _Watch
 from lakewright.pipelines.workshop import Made, Workshop
 from lakewright.runtime.session import stop_session
 from lakewright.store import Store, open_store, this_process
@@ -188,6 +188,23 @@ def test_what_could_not_be_given_back_while_the_store_was_away_is_fenced_by_the_
     answers["begin"].append(away)
     assert [(one.dataset, one.state, one.attempts) for one in in_time().outcomes] == made
     assert lake.fenced == ["arrival-1"] * 2
+
+
+def test_a_server_that_cannot_be_asked_to_interrupt_a_step_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, twice, lost = [], Event(), []
+    monkeypatch.setattr("threading.excepthook", lost.append)
+
+    def interrupt(tag: str) -> None:
+        asked.append(tag)
+        if len(asked) == 2:
+            twice.set()
+        raise RuntimeError(GONE)
+
+    watch = _Watch(interrupt, "a step", 0.0)
+    assert twice.wait(3)
+    watch.end()
+    assert lost == []
+    assert watch.fired.is_set()
 
 
 class FakeClient:

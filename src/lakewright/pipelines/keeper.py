@@ -34,6 +34,7 @@ class Keeper:
         self._interrupt = interrupt
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lakewright-heartbeat", daemon=True)
+        self._interrupting: threading.Thread | None = None
 
     def start(self) -> None:
         self._store.leases.register(self.owner, _TTL, self._now())
@@ -73,7 +74,13 @@ class Keeper:
             return
         self.why = why
         self.stop.set()
-        threading.Thread(target=self._interrupt, daemon=True).start()
+        self._interrupt_spark()
+
+    def _interrupt_spark(self) -> None:
+        """Without waiting, one at a time: a Connect server that is gone costs a minute for each of its sessions."""
+        if self._interrupting is None or not self._interrupting.is_alive():
+            self._interrupting = threading.Thread(target=self._interrupt, name="lakewright-interrupt", daemon=True)
+            self._interrupting.start()
 
     def _beat(self) -> None:
         ticks = 0
@@ -81,7 +88,7 @@ class Keeper:
             ticks += 1
             if self.stop.is_set():
                 # A step may have been between two Spark jobs when it was asked: ask again until it ends.
-                self._interrupt()
+                self._interrupt_spark()
             try:
                 if self._store.runs.cancel_requested(self._run.run_id):
                     self.ask_to_stop("cancelled by `lakewright cancel`")

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from textwrap import shorten
@@ -475,13 +475,18 @@ class _Watch(Thread):
         pause = self._seconds
         while not self._over.wait(pause):
             self.fired.set()
-            self._interrupt(self._tag)
+            # A Connect server that is gone says so only after a minute: it may have come back by then.
+            with suppress(Exception):
+                self._interrupt(self._tag)
             pause = 0.2
 
     def end(self) -> None:
-        """The step has ended: nothing is interrupted any more."""
+        """The step has ended: nothing is interrupted any more.
+
+        What still waits for a server is left behind: its mark is of this attempt alone.
+        """
         self._over.set()
-        self.join()
+        self.join(1.0)
 
 
 def _timed_out(dataset: Dataset, state: SliceState) -> StepFailed:
