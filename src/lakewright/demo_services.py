@@ -107,7 +107,8 @@ def _live_through(
             if day == truth.recipe.dates[0]:
                 world.release_devices(day)
                 console.print("   devices are released, and the event of it starts a run")
-                project.listen(["devices"], once=True, listener=teller(console))
+                if project.listen(["devices"], once=True, listener=teller(console)).state == "interrupted":
+                    raise InterruptedRun("Interrupted.")
             is_last = day == truth.recipe.dates[-1]
             if is_last:
                 stream.stop()
@@ -131,7 +132,10 @@ def _go_out(project: Project, world: World, legacy: LegacyDatabase, truth: Any, 
     at = max(after(truth.recipe.dates[-1], days=2), _monday_after(truth.recipe.dates[0]))
     if not succeeded(project.run(_AT_THE_END, at=at, listener=teller(console)), console):
         return False
-    (kept,) = project.maintain(["raw_visits"], vacuum=False).outcomes
+    looked_after = project.maintain(["raw_visits"], vacuum=False)
+    if looked_after.interrupted:
+        raise InterruptedRun("Interrupted.")
+    (kept,) = looked_after.outcomes
     return show_ways(project, world, legacy, kept, truth, console)
 
 

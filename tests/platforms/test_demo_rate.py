@@ -1,4 +1,4 @@
-"""`lakewright demo --services --rate N`: what is typed reaches whoever sends the visits."""
+"""`lakewright demo --services --rate N`: what is typed reaches whoever sends the visits, and Ctrl-C everybody."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from lakewright import demo_services, demo_world
 from lakewright.cli.main import app
 from lakewright.demo_services import RATE
+from lakewright.errors import InterruptedRun
 from lakewright.pipelines.accounts import Account
 
 
@@ -69,3 +72,24 @@ def test_the_visits_of_a_day_are_sent_at_the_rate_that_was_typed_and_late_ones_a
     done = CliRunner().invoke(app, ["demo", "--services", "--folder", str(tmp_path / "demo"), *typed])
     assert done.exit_code == 1, done.output
     assert sendings == [("visits", rate), ("visits", 0.0)]
+
+
+def test_an_interruption_ends_the_demo_wherever_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    went_on: list[str] = []
+    at = SimpleNamespace(recipe=SimpleNamespace(dates=["2026-01-01"]), deliveries={"2026-01-01": Mock(lines=1)})
+    project = Mock()
+    project.listen.return_value = SimpleNamespace(state="interrupted")
+    project.run.return_value = SimpleNamespace(state="ok", errors=[])
+    project.maintain.return_value = SimpleNamespace(interrupted=True, outcomes=[])
+    world = Mock()
+    world.change_users.return_value = 1
+    monkeypatch.setattr("lakewright.demo_stream.ContinuousStream", Mock())
+    monkeypatch.setattr("lakewright.demo_ways.show_ways", lambda *_: went_on.append("the ways"))
+    monkeypatch.setattr(demo_services, "run_night", lambda *_: went_on.append("the night") or True)
+    legacy, console = Mock(), Console(quiet=True)
+    legacy.change.return_value = 1
+    with pytest.raises(InterruptedRun):
+        demo_services._live_through(project, world, legacy, Mock(), at, 0.0, console)
+    with pytest.raises(InterruptedRun):
+        demo_services._go_out(project, world, legacy, at, console)
+    assert went_on == []
