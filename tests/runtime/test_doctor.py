@@ -28,6 +28,17 @@ def test_outside_a_project_the_machine_is_looked_at_and_init_is_offered() -> Non
     assert named("Project", found).cure == "lakewright init NAME"
 
 
+def test_a_client_of_connect_servers_needs_neither_java_nor_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_java", lambda: Check("Java", "fail", "not found", "Install it."))
+    monkeypatch.setattr(doctor, "cluster_checks", lambda target: [])
+    master, big = "sc://127.0.0.1:1", {"big": {"master": "sc://127.0.0.1:2"}}
+    for options in ({"master": master}, {"master": master, "compute": big}):
+        assert {"Java", "Jars"}.isdisjoint(check.name for check in checks(settings_with(tmp_path, **options)))
+    assert named("Java", checks(settings_with(tmp_path, master="local[2]"))).state == "fail"
+
+
 def test_a_healthy_project_needs_no_cure_and_looking_leaves_nothing(tmp_path: Path) -> None:
     found = checks(settings_with(tmp_path))
     assert {named(name, found).state for name in ("Store", "Lake")} <= {"ok", "warn"}  # warn: a full disk

@@ -23,6 +23,7 @@ from lakewright.errors import LakewrightError
 from lakewright.model.secrets import Secret
 from lakewright.runtime.check import Check
 from lakewright.runtime.cluster import cluster_checks
+from lakewright.runtime.connect import is_connect
 from lakewright.runtime.jars import jar_folder, present_jars
 from lakewright.runtime.java import find_java
 from lakewright.runtime.settings import Settings, Target
@@ -35,12 +36,13 @@ POSTGRES_PORT = 5432
 
 def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
     """Look at everything, in the order in which a run would need it; ``settings`` None: outside a project."""
+    here = settings is None or not _is_client(settings.target)
     found = [
         _python(),
-        _java(),
+        *([_java()] if here else []),
         _package("PySpark", "pyspark", "4.2.0"),
         _package("Delta", "delta-spark", "4.4.0"),
-        _jars(),
+        *([_jars()] if here else []),
         _time_zone(),
     ]
     if settings is None:
@@ -50,6 +52,11 @@ def checks(settings: Settings | None, *, deep: bool = False) -> list[Check]:
     found += [*cluster_checks(target), *_computes(target), _store(target), _lake(target)]
     found += [_upstream(upper) for upper in settings.upstreams]
     return [*found, _session(target)] if deep else found
+
+
+def _is_client(target: Target) -> bool:
+    """Whether no Spark of this machine is ever started: Java and jars are the servers' own."""
+    return all(is_connect(one.master) for one in (target, *map(target.with_compute, target.compute)))
 
 
 def _python() -> Check:
