@@ -40,6 +40,12 @@ def test_a_closed_step_is_open_no_more(store: Store) -> None:
     ]
 
 
+def test_an_error_that_names_a_file_whose_name_is_no_text_closes_its_step(store: Store) -> None:
+    store.steps.close(opened(store), "failed", now=NOW, error="caf\udce9.csv")
+    assert store.steps.open_steps() == []
+    assert store.steps.newest()["visits"].error == "caf?.csv"
+
+
 def test_open_steps_are_found_by_what_they_write_into(store: Store) -> None:
     opened(store, "visits", outputs=["visits", "visits_rejected"])
     opened(store, "users", outputs=["users"])

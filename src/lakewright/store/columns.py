@@ -64,8 +64,9 @@ class Told(Words):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Masked."""
-        return super().process_bind_param(None if value is None else mask(value), dialect)
+        """Masked, and without what no database takes: halves of characters, as in file names that are no UTF-8."""
+        told = None if value is None else mask(value).encode(errors="replace").decode()
+        return super().process_bind_param(told, dialect)
 
 
 class JsonText(TypeDecorator[Any]):
