@@ -168,14 +168,16 @@ def _check(shop, source):
 
 
 ONE_TOPIC = """
-    from lakewright import KafkaTopic, LatestValue, Pipeline, RowVersions
+    from lakewright import DeadLetter, KafkaTopic, LatestValue, Pipeline, RowVersions
 
     legacy = Pipeline("legacy", start="2026-01-01")
     legacy.source("changes", KafkaTopic("broker", "{topic}"), mode="stream",
                   schema="id INT, page STRING, body STRING, _op STRING, _lsn BIGINT, _committed_at TIMESTAMP, "
                          "_not_sent ARRAY<STRING>")
 
-    @legacy.dataset(mode="stream", writer=LatestValue(keys=["id"]))
+    in_time = DeadLetter(rules={"in_time": "coalesce(page, '') <> 'late'"})  # it would be passed over in any case
+
+    @legacy.dataset(mode="stream", writer=LatestValue(keys=["id"]), guards_in={"changes": [in_time]})
     def visits_now(changes):
         return changes
 
@@ -241,6 +243,7 @@ def test_latest_values_and_versions_of_one_topic_are_right_after_a_rewind_by_an_
     assert sorted(row[0] for row in taken) == list(range(11)), "each record once"
     latest = [(1, "news", "Y"), (2, "again", "Z"), (3, "q", "L"), (4, "new", "N")]
     assert sorted(tuple(row) for row in shop.lake.read("visits_now").collect()) == latest
+    assert [row["offset"] for row in shop.sql("SELECT * FROM dead_letters").collect()] == [8], "read twice, told once"
     versions = shop.lake.read("visit_versions").collect()
     minutes = {_at(m).replace(tzinfo=None): m for m in range(60)}
     assert sorted((*row[:3], minutes[row[3]], row[4] and minutes[row[4]], row[5]) for row in versions) == sorted(
