@@ -102,7 +102,10 @@ def test_code_of_the_project_that_ends_the_process_has_failed_whatever_its_exit_
     shop = Pipeline("shop")
     shop.add(lambda raw: sys.exit(0), name="clean")
     (dataset,) = shop.datasets
-    current: Any = SimpleNamespace(dataset=dataset, slice=SimpleNamespace(id="whole"))
+    graph = SimpleNamespace(owners={}, datasets={})
+    current: Any = SimpleNamespace(
+        dataset=dataset, slice=SimpleNamespace(id="whole"), shop=SimpleNamespace(graph=graph)
+    )
     given: Any = SimpleNamespace(given=SimpleNamespace(parameter="raw"), frame=None)
     with pytest.raises(StepFailed, match="clean failed on slice whole: SystemExit: 0"):
         call_step(current, [given])

@@ -107,7 +107,7 @@ def watched_stream(
     monkeypatch.setattr(watched, "silent_side", lambda *_: "")
     dataset = SimpleNamespace(name="once", every=timedelta(seconds=1), source=None)
     shop: Any = SimpleNamespace(
-        graph=SimpleNamespace(streamed_input=lambda _: None),
+        graph=SimpleNamespace(streamed_input=lambda _: None, owners={}, datasets={}),
         lake=SimpleNamespace(has_lost_java=lambda: False),
         store=SimpleNamespace(
             streams=SimpleNamespace(advance=lambda *_, **__: None, current=lambda _: None),

@@ -96,7 +96,9 @@ def _ready(receipt: Receipt, since: datetime) -> Readiness:
 
 def _why_withdrawn(store: Store, name: str, wanted: Slice, marker: Marker) -> str:
     at = f"{marker.set_at:%Y-%m-%d %H:%M:%S} UTC"
-    if any(step.slice_id in (wanted.id, "whole") for step in store.steps.open_steps(name)):
+    makers = {step.run_id for step in store.steps.open_steps(name) if step.slice_id in (wanted.id, "whole")}
+    # What failed after its commit stays open until the log was asked, though its run has ended.
+    if any(run.run_id in makers for run in store.runs.unfinished()):
         return f"run {marker.run_id} is making it since {at}"
     return f"run {marker.run_id} began to make it at {at} and did not succeed; the next run settles it"
 
