@@ -183,8 +183,11 @@ def _closed_ones(shop: Workshop, dataset: str, closed: DataFrame) -> DataFrame:
     records = closed.groupBy("input", "id").agg(*told)
     if not shop.lake.log(DEAD_LETTERS).exists():
         return records.withColumn("stays", F.lit(False))
-    there = letters_there(shop).where(f"dataset = {text_literal(dataset)}").select("input", "id").distinct()
-    lies = records.join(there.withColumn("stays", F.lit(True)), ["input", "id"], "left").fillna(False, ["stays"])
+    # By one text, not by `input`: by that the table is laid out, and Spark would look up its partitions while the query
+    # runs, which fails where no code is generated.
+    one = "concat_ws('/', input, id) AS one"
+    there = letters_there(shop).where(f"dataset = {text_literal(dataset)}").selectExpr(one, "true AS stays").distinct()
+    lies = records.selectExpr("*", one).join(there, "one", "left").drop("one").fillna(False, ["stays"])
     return lies.where("tells OR NOT stays")
 
 
@@ -205,7 +208,7 @@ def _forget(shop: Workshop, dataset: str, closed: DataFrame) -> None:
     lives = shop.lake.open(DEAD_LETTER_LIFE, identity)
     lives.merge(records, on=same, clauses=f"WHEN MATCHED AND NOT s._stays THEN DELETE {silent}")
     if slices:
-        theirs = f"t.dataset = {text_literal(dataset)} AND t.slice IN ({_listed(slices)}) AND t.input = s._input"
+        theirs = f"t.dataset = {text_literal(dataset)} AND t.slice IN ({_listed(slices)}) AND t.input <=> s._input"
         letters = shop.lake.open(DEAD_LETTERS, identity)
         letters.merge(records.where("_stays"), on=f"{theirs} AND {RECORD_ID} = s._id", clauses=silent)
 
