@@ -35,7 +35,6 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _CHECK_ROWS = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
-_OPEN_FILES = "spark.sql.maxConcurrentOutputFileWriters"
 _RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 """What may be declared anew of a table that is there: it says how long versions are kept, and changes no file.
 
@@ -122,12 +121,8 @@ class AttemptTable:
         # A MERGE that changes nothing may leave no commit; an empty one then holds the receipt.
         return commit if commit is not None else self.touch()
 
-    def append(self, frame: DataFrame, *, partition_by: Sequence[str] = (), open_files: int = 0) -> Commit | None:
-        """Runs a job that adds a micro-batch; None where it was added before.
-
-        Spark sorts the rows by their partition first, to have one file open at a time. Each task may have so many
-        ``open_files`` at once instead, and sorts what belongs to further ones alone.
-        """
+    def append(self, frame: DataFrame, *, partition_by: Sequence[str] = ()) -> Commit | None:
+        """Runs a job that adds a micro-batch; None where it was added before."""
         self._keep_as_declared()
 
         def write() -> None:
@@ -136,7 +131,7 @@ class AttemptTable:
                 writer = writer.options(**self._properties)
             (writer.partitionBy(*partition_by) if partition_by else writer).save(self._path)
 
-        return self._commit(write, settings={_OPEN_FILES: str(open_files)} if open_files else {})
+        return self._commit(write)
 
     def rewrite(self, frame: DataFrame, *, partition_by: Sequence[str]) -> Commit | None:
         """Runs a job that replaces all rows and the layout by the frame's; None where Delta skipped it."""

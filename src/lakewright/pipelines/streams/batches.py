@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["BatchAttempt", "deliver", "do_batch"]
 
 _NO_BUFFER = Standing()
-_OPEN_CELLS = 8
-"""So many event cells does a task write at once where ``max_records`` bounds a micro-batch, and with it what their
-files hold in memory. The day comes first in the layout and is the same for all rows, so that sorting them compares
-whole rows: a sixth of what reading a topic costs.
-"""
 
 
 @dataclass
@@ -190,9 +185,7 @@ def _append(attempt: BatchAttempt, rows: DataFrame, *, partition_by: tuple[str, 
     )
     marked = rows.withColumn(ARRIVAL_COLUMN, _same_for_all(attempt.slice.number))
     fitted = fit_to_table(marked, table, dataset=dataset.name)
-    bounded = dataset.max_records or getattr(dataset.source, "max_records", None)
-    appended = table.append(fitted, partition_by=partition_by, open_files=_OPEN_CELLS if bounded else 0)
-    refuse_skipped(attempt, appended)
+    refuse_skipped(attempt, table.append(fitted, partition_by=partition_by))
 
 
 def _same_for_all(number: int) -> Column:
