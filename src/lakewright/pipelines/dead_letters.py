@@ -183,11 +183,8 @@ def _closed_ones(shop: Workshop, dataset: str, closed: DataFrame) -> DataFrame:
     records = closed.groupBy("input", "id").agg(*told)
     if not shop.lake.log(DEAD_LETTERS).exists():
         return records.withColumn("stays", F.lit(False))
-    # By one text, not by `input`: by that the table is laid out, and Spark would look up its partitions while the query
-    # runs, which fails where no code is generated.
-    one = "concat_ws('/', input, id) AS one"
-    there = letters_there(shop).where(f"dataset = {text_literal(dataset)}").selectExpr(one, "true AS stays").distinct()
-    lies = records.selectExpr("*", one).join(there, "one", "left").drop("one").fillna(False, ["stays"])
+    there = letters_there(shop).where(f"dataset = {text_literal(dataset)}").select("input", "id").distinct()
+    lies = records.join(there.withColumn("stays", F.lit(True)), ["input", "id"], "left").fillna(False, ["stays"])
     return lies.where("tells OR NOT stays")
 
 

@@ -56,6 +56,8 @@ FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize
 # runs a fifth, and a second task for a few kilobytes (of a table's log or of its rows) an eighth.
 SHORT_WORK = {
     "spark.sql.adaptive.enabled": "false",
+    # Without generated code a join fails where Spark looks up partitions while the query runs: "has not finished".
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
