@@ -65,17 +65,16 @@ def unwrap_changes(
     ``millis`` names columns whose times come in milliseconds, ``placeholder`` what stands for a value that was not
     sent: both for a connector that somebody else has set up (Debezium's own: ``__debezium_unavailable_value``).
     """
-    from lakewright.connectors.json_records import decoded_utf8, parse_json_records
+    from lakewright.connectors.json_records import decoded_utf8, parse_json_records, utf8_texts
 
     if isinstance(schema, str):
         schema = schema_from_ddl(schema)
     _refuse(schema, millis)
-    text, flawed = decoded_utf8("value")
     told = messages.where("value IS NOT NULL") if tombstones == "drop" else messages
     place = [f"{quoted(name)} AS {ours}" for ours, name in _PLACE.items()]
     # A table without a primary key has no key either: it can only be captured by its whole rows.
     keys = "CAST(NULL AS ARRAY<STRING>)" if full_before else f"json_object_keys({decoded_utf8('key')[0]})"
-    texts = told.selectExpr(f"{text} AS text", f"coalesce({flawed}, false) AS flawed", f"{keys} AS keys", *place)
+    texts = told.selectExpr(*utf8_texts("value"), f"{keys} AS keys", *place)
     parsed = parse_json_records(texts, schema=_envelope(schema), options={}, place=["text", "keys", *_PLACE])
     known = ", ".join(text_literal(letter) for letter in OPERATIONS)
     image = parsed.selectExpr(

@@ -86,19 +86,17 @@ class MessageShape:
         """The record of each message; lazy."""
         from pyspark.sql.types import StructType
 
-        from lakewright.connectors.json_records import decoded_utf8, parse_json_records
+        from lakewright.connectors.json_records import decoded_utf8, parse_json_records, utf8_texts
 
         parts = self._parts(dataset, schema)
         body = StructType([field for field in schema.fields if field.name not in parts])
-        text, flawed = decoded_utf8("value")
         taken = {name: quoted(name[4:]) for name in _PLACE} | dict(parts.values())
         carried = [f"{sql} AS {name}" for name, sql in taken.items()]
         if self.value == "json":
-            decoded = f"coalesce({text}, '') AS text", f"coalesce({flawed}, false) AS flawed"
-            texts = messages.selectExpr(*decoded, *carried)
+            texts = messages.selectExpr(*utf8_texts("coalesce(value, X'')"), *carried)
             rows = parse_json_records(texts, schema=body, options=options, place=list(taken))
         else:
-            rows = messages.selectExpr(*self._plain(body, dataset, text, flawed), *carried)
+            rows = messages.selectExpr(*self._plain(body, dataset, *decoded_utf8("value")), *carried)
         columns = [f"{parts[name][0] if name in parts else quoted(name)} AS {quoted(name)}" for name in schema.names]
         return rows.selectExpr(*columns, RAW_COLUMN, *_PLACE)
 

@@ -129,7 +129,7 @@ class RestApi:
         """Every record of the window; lazy."""
         from pyspark.sql import functions as F
 
-        from lakewright.connectors.json_records import parse_json_records
+        from lakewright.connectors.json_records import is_flat, parse_json_records
         from lakewright.connectors.records import refuse_system_columns
         from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, VERSION_COLUMN
 
@@ -145,6 +145,7 @@ class RestApi:
         texts = sent.select(
             "text",
             F.lit(False).alias("flawed"),
+            F.expr(is_flat("text")).alias("flat"),
             F.lit(self.url).alias(FILE_COLUMN),
             F.col("page").alias(VERSION_COLUMN),
             F.xxhash64("text").alias(HASH_COLUMN),

@@ -180,6 +180,8 @@ def _near(shop: Workshop, source: str, job: str, slices: Sequence[str]) -> str:
 
 def _edited(shop: Workshop, source: Dataset, now: DataFrame, edits: Edits, schema: StructType | None) -> DataFrame:
     """The records with what is to be different in them; one that cannot be so keeps a text in ``_lw_raw``."""
+    from lakewright.connectors.json_records import is_flat
+
     types = {f.name: f.dataType for f in now.schema.fields}
     given = _given(shop, edits)
     rows = now.selectExpr("*", f"CAST(NULL AS STRING) AS {_PLACE}", "CAST(NULL AS MAP<STRING, STRING>) AS _lw_fields")
@@ -200,7 +202,7 @@ def _edited(shop: Workshop, source: Dataset, now: DataFrame, edits: Edits, schem
     body = type(schema)([f for f in schema.fields if f.name not in aside])
     place = [*keys, *map(quoted, aside)]
     damaged = f"({_PLACE} IS NULL AND {_MAY_BE_BYTES}) AS flawed"
-    parsed = parse(texts.selectExpr("_lw_text AS text", damaged, *place), body, place)
+    parsed = parse(texts.selectExpr("_lw_text AS text", damaged, f"{is_flat('_lw_text')} AS flat", *place), body, place)
     return plain.unionByName(parsed, allowMissingColumns=True)
 
 
