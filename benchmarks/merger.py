@@ -38,8 +38,9 @@ def main(*, pairs: int, size: int) -> None:
         (folder / "pipelines" / "none.py").write_text("")
         (folder / "lakewright.toml").write_text('name = "bench"\n')
         with Project(folder) as project:
-            rows = min(size, ROWS)
-            keep("merger", {"merge": merge(project, folder, rows, pairs), "last": last(project, folder, size, pairs)})
+            tables = sorted({min(size, ROWS), size})
+            merged = {f"{rows:,} rows": merge(project, folder / str(rows), rows, pairs) for rows in tables}
+            keep("merger", {"merge": merged, "last": last(project, folder, size, pairs)})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
