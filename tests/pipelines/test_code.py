@@ -49,6 +49,7 @@ def parse(text, base=10):
 
 
 PAGES = tolerant(parse, returns="int")
+LIMITS = {"pages": 0}
 
 
 @shop.dataset(guards_in={"raw": [GUARD]})
@@ -68,6 +69,7 @@ OVER_LINES = """FilterInterceptor(filters=dict(
 BESIDE = 'FilterInterceptor(filters={"some_pages": lambda: F.col("pages") > 0})'
 CALLS = 'DeadLetter(rules={"some_pages": lambda: F.col("pages") > least()})'
 HOLDS = 'DeadLetter(rules={"some_pages": above(0)})'
+LIMITS = "DeadLetter(rules={name: lambda name=name, low=low: F.col(name) > low for name, low in LIMITS.items()})"
 RULE = 'DeadLetter(rules={"number": PAGES.rule("id")})'
 METHOD = RULE.replace("PAGES", 'tolerant(Parser().parse, returns="int")')
 PARTIAL = RULE.replace("PAGES", 'tolerant(partial(parse, base=8), returns="int")')
@@ -91,6 +93,7 @@ def hash_of(folder: Path, guard: str, was: str = "", now: str = "") -> str:
         (BESIDE, "> 0", "> 5"),
         (CALLS, "return 0", "return 5"),
         (HOLDS, "above(0)", "above(5)"),
+        (LIMITS, '"pages": 0', '"pages": 5'),
         (RULE, "return 0", "return 5"),
         (METHOD, "return 0", "return 5"),
         (METHOD, "self.read(text)", "self.read(text) + 1"),

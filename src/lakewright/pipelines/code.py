@@ -180,6 +180,8 @@ def _of_function(function: FunctionType, owner: type | None = None) -> str:
         return tree
     called = sorted(_functions(function, owner) - {_tree(inspect.unwrap(function))})
     held = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    # The text of `lambda low=low: ...` is the same whatever it was given.
+    held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     return "".join([tree, *called, *map(_held, held)])
 
 
