@@ -12,6 +12,7 @@ from lakewright.errors import LimitExceeded, UnknownNameError
 from lakewright.model.times import utc_now
 from lakewright.pipelines.capture import still_late
 from lakewright.pipelines.dead_letters import Selection
+from lakewright.pipelines.replay_records import Edits
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 
 FIRST = "2026-01-01T10:00:00Z"
@@ -129,3 +130,43 @@ def test_late_rows_that_a_later_attempt_did_not_set_aside_are_in_the_output(spar
     graph.__getitem__.side_effect = lambda name: SimpleNamespace(is_source=False, is_stream=name == "streamed")
     held = still_late(lake, SimpleNamespace(receipts=receipts), graph).collect()
     assert sorted(map(tuple, held)) == [("streamed", "arrival-1", 1), ("taken", "arrival-2", 4)]
+
+
+def test_what_attempts_said_that_count_no_longer_or_never_did_is_forgotten_too(project):
+    def shop_with(rule: str):
+        guards = KEPT.replace('"order_id IS NOT NULL"', f'"{rule}"').replace("keep=", "stop_above=0.7, keep=")
+        return project(orders_project(guards))
+
+    shop = shop_with("order_id IS NOT NULL")
+    for day in ("01", "02", "03"):
+        at = f"2026-01-{day}T10:00:00Z"
+        land(shop.folder, f"d{day}.json", [order(f"o{day}", at), order(None, at)])
+    ok(shop.run(at="2026-01-04"))
+    # One is corrected, one is good by another rule, and of the third day an attempt publishes nothing.
+    ok(
+        shop.replay_dead_letters(
+            Selection("clean", slices=("2026-01-01",)), Edits(columns={"order_id": "n1"}), at="2026-01-04"
+        ).run
+    )
+    ok(shop_with("true").run(["clean"], at="2026-01-04", again=True, slices=["2026-01-02"]))
+    shop = shop_with("amount > 5")
+    assert shop.run(["clean"], at="2026-01-04", again=True, slices=["2026-01-03"]).state != "ok"
+
+    def told() -> list[tuple[str, bool]]:
+        rows = shop.lake.read("_lakewright/dead_letters", system_columns=True)
+        found = rows.selectExpr("slice", "record IS NOT NULL AS told").distinct().collect()
+        return sorted((row["slice"], row["told"]) for row in found)
+
+    def maintained() -> list[str]:
+        return [one.reason for one in shop.maintain(["clean"]).outcomes if one.dataset.startswith("dead letters of")]
+
+    # What was corrected, or is only being retired, is told for as long again.
+    for forgotten in (2, 0):
+        retired = forgotten // 2
+        assert maintained() == [f"{retired} open for longer than kept: retired; {forgotten} closed ones forgotten"]
+        assert told() == [("2026-01-01", True), ("2026-01-02", False), ("2026-01-03", False), ("2026-01-03", True)]
+    now = shop._now
+    shop._now = lambda: now() + timedelta(days=91)
+    for forgotten in (2, 0):
+        assert maintained() == [f"0 open for longer than kept: retired; {forgotten} closed ones forgotten"]
+        assert told() == [("2026-01-01", False), ("2026-01-02", False), ("2026-01-03", False)]

@@ -157,30 +157,32 @@ def drop_old_history(shop: Workshop, dataset: str, keep: timedelta, *, dry_run: 
     those that were closed longer ago.
 
     How many were retired and forgotten. Forgotten, nothing is left of what they said; that a letter was retired is kept
-    for as long as its record is still set aside, or it would be open again.
+    for as long as its record is still set aside, or it would be open again. What attempts have said that count no
+    longer, or never did, goes with the letter of their record; where it has none, once it is as old.
     """
-    limit = shop.now() - keep
+    limit = f"TIMESTAMP '{shop.now() - keep:%Y-%m-%d %H:%M:%S}'"
     letters = select_letters(shop, Selection(dataset, states=("open", "corrected", "retired")))
     if letters is None:
         return 0, 0
-    old = letters.where(f"coalesce(closed_at, seen) < TIMESTAMP '{limit:%Y-%m-%d %H:%M:%S}'")
+    old = letters.where(f"coalesce(closed_at, seen) < {limit}")
     closed = _closed_ones(shop, dataset, old.where("state <> 'open'"))
-    retired, forgotten = old.where("state = 'open'").count(), closed.count()
+    silenced = _to_silence(shop, dataset, limit, letters, closed)
+    retired = old.where("state = 'open'").count()
+    forgotten = closed.select("input", "id").union(silenced.select("input", "id")).distinct().count()
     if dry_run:
         return retired, forgotten
     if forgotten:  # before others are retired, which are closed from now on
-        _forget(shop, dataset, closed)
+        _forget(shop, dataset, closed, silenced)
     if retired:
         note_life(shop, old.where("state = 'open'"), "retired", note=f"older than {keep.days} days", of=dataset)
     return retired, forgotten
 
 
 def _closed_ones(shop: Workshop, dataset: str, closed: DataFrame) -> DataFrame:
-    """Record by record, whether it is still set aside, and in which slices; those of which something is told. Lazy."""
+    """Record by record, whether it is still set aside; those of which something is told. Lazy."""
     from pyspark.sql import functions as F
 
-    told = [F.collect_set("slice").alias("slices"), F.expr(f"max({_TELLS})").alias("tells")]
-    records = closed.groupBy("input", "id").agg(*told)
+    records = closed.groupBy("input", "id").agg(F.expr(f"max({_TELLS})").alias("tells"))
     if not shop.lake.log(DEAD_LETTERS).exists():
         return records.withColumn("stays", F.lit(False))
     there = letters_there(shop).where(f"dataset = {text_literal(dataset)}").select("input", "id").distinct()
@@ -188,7 +190,26 @@ def _closed_ones(shop: Workshop, dataset: str, closed: DataFrame) -> DataFrame:
     return lies.where("tells OR NOT stays")
 
 
-def _forget(shop: Workshop, dataset: str, closed: DataFrame) -> None:
+def _to_silence(shop: Workshop, dataset: str, limit: str, letters: DataFrame, closed: DataFrame) -> DataFrame:
+    """Record by record, the slices in whose rows something is told that is to be forgotten. Lazy.
+
+    That of closed letters; and what is old, and lies there beside what counts, of records that no other letter tells.
+    """
+    from pyspark.sql import functions as F
+
+    if not shop.lake.log(DEAD_LETTERS).exists():
+        return closed.selectExpr("input", "id", "array('') AS slices").where("false")
+    rows = shop.lake.read(DEAD_LETTERS, system_columns=True).where(f"dataset = {text_literal(dataset)}")
+    first = "coalesce(seen, run_time)" if "seen" in rows.columns else "run_time"
+    tells = rows.where(_TELLS if "error" in rows.columns else "raw IS NOT NULL OR record IS NOT NULL")
+    lying = tells.selectExpr("input", f"{RECORD_ID} AS id", "slice", f"{first} < {limit} AS old")
+    closing = closed.select("input", "id").withColumn("closing", F.lit(True))
+    told = letters.where(_TELLS).select("input", "id").distinct().join(closing, ["input", "id"], "left_anti")
+    left = lying.join(told, ["input", "id"], "left_anti").join(closing, ["input", "id"], "left")
+    return left.where("old OR closing").groupBy("input", "id").agg(F.collect_set("slice").alias("slices"))
+
+
+def _forget(shop: Workshop, dataset: str, closed: DataFrame, silenced: DataFrame) -> None:
     """Runs jobs that delete the lives of records that are gone, and what is told of those that are still set aside."""
     identity = Identity(
         dataset=dataset,
@@ -197,17 +218,20 @@ def _forget(shop: Workshop, dataset: str, closed: DataFrame) -> None:
         run_id=shop.run.run_id,
         part="forgotten",
     )
-    slices = sorted({one for row in closed.where("stays").select("slices").collect() for one in row["slices"]})
-    records = closed.selectExpr("input AS _input", "id AS _id", "stays AS _stays")
+    slices = sorted({one for row in silenced.select("slices").distinct().collect() for one in row["slices"]})
     silent = "WHEN MATCHED THEN UPDATE SET raw = NULL, record = NULL, error = NULL"
     same = f"t.dataset = {text_literal(dataset)} AND t.input <=> s._input AND t.id = s._id"
     # The letters last: until then, killed in between, the next time finds that they still tell something.
-    lives = shop.lake.open(DEAD_LETTER_LIFE, identity)
-    lives.merge(records, on=same, clauses=f"WHEN MATCHED AND NOT s._stays THEN DELETE {silent}")
+    if shop.lake.log(DEAD_LETTER_LIFE).exists():
+        records = closed.selectExpr("input AS _input", "id AS _id", "stays AS _stays")
+        lives = shop.lake.open(DEAD_LETTER_LIFE, identity)
+        lives.merge(records, on=same, clauses=f"WHEN MATCHED AND NOT s._stays THEN DELETE {silent}")
     if slices:
         theirs = f"t.dataset = {text_literal(dataset)} AND t.slice IN ({_listed(slices)}) AND t.input <=> s._input"
+        rows = silenced.selectExpr("input AS _input", "id AS _id", "slices AS _slices")
         letters = shop.lake.open(DEAD_LETTERS, identity)
-        letters.merge(records.where("_stays"), on=f"{theirs} AND {RECORD_ID} = s._id", clauses=silent)
+        on = f"{theirs} AND {RECORD_ID} = s._id AND array_contains(s._slices, t.slice)"
+        letters.merge(rows, on=on, clauses=silent)
 
 
 def _listed(values: Sequence[str]) -> str:
