@@ -147,6 +147,30 @@ def test_a_slice_that_could_not_be_put_back_is_read_by_nobody_and_put_back_by_th
     assert shop.store.receipts.live("clean", "2026-01-01").rows == 1
 
 
+def test_what_fails_behind_its_commit_is_judged_by_the_log(project, failing):
+    files = orders_project('rows="preserve", retries=0')
+    files["pipelines/shop.py"] = files["pipelines/shop.py"].replace('"amount")\n', '"amount").where("amount > 1")\n')
+    shop = project(files)
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 2)])
+    ok(shop.run(at="2026-01-02"))
+    before = rows_of(shop, "clean")
+
+    land(shop.folder, "d2.json", [order("b", "2026-01-01T11:00:00Z", 1), order("c", "2026-01-01T12:00:00Z", 3)])
+    ok(shop.run(["orders"], at="2026-01-02T12:00"))
+    failing("committed.main")  # the commit is there, and the log could not be read
+    assert shop.run(["clean"], at="2026-01-02T12:00").state == "failed"
+    assert pin(shop.lake, shop.store, "clean") < shop.lake.log("clean").latest(), "nobody reads the wrong rows"
+    ok(shop.run(["orders"], at="2026-01-02T13:00"))
+    assert rows_of(shop, "clean") == before
+
+    land(shop.folder, "d3.json", [order("d", "2026-01-02T11:00:00Z", 5), {"amount": 1}])
+    failing("committed.main")
+    assert shop.run(["orders"], at="2026-01-02T14:00").state == "failed"
+    summary = shop.run(["orders"], at="2026-01-02T15:00")
+    assert "found in the log" in str(ok(summary).notes)
+    assert shop.store.receipts.live("orders", "arrival-3").counters.rejected_rows == 1
+
+
 def test_a_row_outside_its_slice_is_refused(project):
     files = orders_project('rows="expand"')
     files["pipelines/shop.py"] = files["pipelines/shop.py"].replace(

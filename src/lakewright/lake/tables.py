@@ -55,6 +55,7 @@ class AttemptTable:
         locks: TableLocks,
         properties: Mapping[str, str] | None = None,
         still_mine: Callable[[], bool] = lambda: True,
+        written: set[str] | None = None,
     ) -> None:
         self._path = path
         self._spark = spark
@@ -62,6 +63,7 @@ class AttemptTable:
         self._locks = locks
         self._properties = dict(properties or {})
         self._still_mine = still_mine
+        self._written = set() if written is None else written
         self.log = log
 
     @property
@@ -71,6 +73,11 @@ class AttemptTable:
     @property
     def spark(self) -> SparkSession:
         return self._spark
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a write of this part has gone through, also where nobody could read its commit afterwards."""
+        return self.identity.part in self._written
 
     def exists(self) -> bool:
         return self.log.exists()
@@ -253,6 +260,7 @@ class AttemptTable:
             locks=self._locks,
             properties=self._properties,
             still_mine=self._still_mine,
+            written=self._written,
         )
 
     def _commit(
@@ -282,6 +290,7 @@ class AttemptTable:
                     if explained is None:
                         raise
                     raise explained from error
+            self._written.add(self.identity.part)
             failpoint(f"committed.{self.identity.part}")
             for commit in self.log.commits(after=before):
                 if commit.metadata == metadata:

@@ -321,11 +321,13 @@ def publish_once(
         if commit is not None and outside and goes_back(writer):
             record_restore_outside(current, name, commit)
         return commit
-    except LakewrightError:
-        raise
     except Exception as error:
-        # A stream repeats its micro-batch by itself, and knows it by its checkpoint.
-        current.unsettled = is_lost_answer(error) and not current.dataset.is_stream
+        # A stream repeats its micro-batch by itself, and knows it by its checkpoint. What was written may have failed
+        # behind its commit: the log of an object store is read by jobs, which a cancelled run interrupts.
+        written = is_lost_answer(error) or getattr(table, "has_written", False)
+        current.unsettled = written and not current.dataset.is_stream
+        if isinstance(error, LakewrightError):
+            raise
         explained = explain_null_partition(error) or explain_write_error(error, dataset=name, path=table.path)
         if explained is None:
             said = words_of_step(current.shop.graph, current.dataset, error)

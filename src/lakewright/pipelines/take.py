@@ -221,12 +221,13 @@ def _write(current: Attempt, arrival: Arrival, frame: DataFrame) -> Commit:
         fitted = fit_to_table(frame, table, dataset=dataset.name)
         commit = table.replace(fitted, where=where, partition_by=(ARRIVAL_COLUMN, EVENT_COLUMN), within=True)
     except LakewrightError as error:
+        current.unsettled = table.has_written
         explained = explain_read_error(error.__cause__) if error.__cause__ is not None else None
         if explained is None:
             raise
         raise explained from (explained.__cause__ or error)
     except Exception as error:
-        current.unsettled = is_lost_answer(error)
+        current.unsettled = is_lost_answer(error) or table.has_written
         explained = explain_read_error(error) or explain_write_error(error, dataset=dataset.name, path=table.path)
         if explained is None:
             first = words_of_step(shop.graph, dataset, root_message(error)) or type(error).__name__
