@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlparse
@@ -209,7 +209,8 @@ class Lake:
         path = self.resolve(name)
         if (folder := local_folder(path)) is None:
             return []
-        files = self._at(path, name, version).inputFiles()
+        with _told_if_gone(name, version):  # over Connect nothing is asked of a version before
+            files = self._at(path, name, version).inputFiles()
         lost = [file for file in files if not os.path.exists(unquote(urlparse(file).path))]
         return [*lost, *lost_vectors(folder, version)]
 
@@ -221,13 +222,8 @@ class Lake:
         return lost_by_log(folder, version)
 
     def _at(self, path: str, name: str, version: int) -> DataFrame:
-        try:
+        with _told_if_gone(name, version):
             return self.session().read.format("delta").option("versionAsOf", version).load(path)
-        except Exception as error:
-            explained = explain_gone_version(error, dataset=name, version=version)
-            if explained is None:
-                raise
-            raise explained from error
 
     def open(
         self,
@@ -285,6 +281,19 @@ class Lake:
             return {}
         found: dict[str, str] = json.loads(self._adopted_file().read_text(encoding="utf-8"))
         return found
+
+
+@contextmanager
+def _told_if_gone(name: str, version: int) -> Iterator[None]:
+    """A kind error where the log can no longer give a version."""
+    try:
+        yield
+    except TargetError:
+        raise
+    except Exception as error:
+        if (told := explain_gone_version(error, dataset=name, version=version)) is None:
+            raise
+        raise told from error
 
 
 def _no_session() -> SparkSession:

@@ -92,10 +92,15 @@ def _without_known(current: Attempt, given: Input, rows: DataFrame, *, since: in
     """What was not there yet when the slice was made: a rewind brings the same records once more, as new arrivals."""
     shop, name = current.shop, given.dataset
     again = shop.store.receipts.since(name, since, current.inputs[name], kinds=("rewind", "restore"))
-    # Where the files of then are gone nobody can tell: kept twice is better than lost.
-    if not again or since < 0 or not identity_columns(rows.columns) or shop.lake.lost_files(name, since):
+    if not again or since < 0 or not identity_columns(rows.columns):
         return rows
-    there = shop.lake.read(name, version=since, system_columns=True)
+    # Where the files of then are gone, or its version, nobody can tell: kept twice is better than lost.
+    try:
+        if shop.lake.lost_files(name, since):
+            return rows
+        there = shop.lake.read(name, version=since, system_columns=True)
+    except TargetError:
+        return rows
     if grids := shop.graph.cell_grids(name):
         there = there.where(CellSpan.of(current.slice.interval, grids).overlapping())
     return of_records(rows, there, how="left_anti")
