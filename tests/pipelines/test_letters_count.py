@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 
 from lakewright.errors import LimitExceeded, UnknownNameError
+from lakewright.lake.side_tables import DEAD_LETTERS
 from lakewright.model.times import utc_now
 from lakewright.pipelines.capture import still_late
 from lakewright.pipelines.dead_letters import Selection
@@ -121,6 +124,18 @@ def test_letters_are_kept_from_the_first_time_on_and_closed_ones_are_forgotten(p
     assert [name for name, *_ in lying(shop)] == ["orders"]
 
 
+def test_letters_are_counted_also_since_a_time_that_their_history_reaches_no_more(project):
+    shop = project(orders_project(KEPT))
+    for day in (1, 2):
+        land(shop.folder, f"d{day}.json", [order(None, f"2026-01-0{day}T10:00:00Z"), order("a", FIRST)])
+        ok(shop.run(at=f"2026-01-0{day + 1}"))
+    # Delta gives no version that is older than its files are kept: a week.
+    first = Path(shop.lake.resolve(DEAD_LETTERS)) / "_delta_log" / f"{0:020d}.json"
+    os.utime(first, (first.stat().st_mtime - 8 * 86_400,) * 2)
+    (counts,) = shop.count_dead_letters(since=shop.lake.log(DEAD_LETTERS).committed_at(1))
+    assert (counts.open, counts.new) == (2, 0)
+
+
 def test_late_rows_that_a_later_attempt_did_not_set_aside_are_in_the_output(spark):
     rows = [("taken", "arrival-1", 1), ("taken", "arrival-2", 4), ("streamed", "arrival-1", 1)]
     late = spark.createDataFrame(rows, "dataset string, slice string, number bigint")
@@ -153,7 +168,7 @@ def test_what_attempts_said_that_count_no_longer_or_never_did_is_forgotten_too(p
     assert shop.run(["clean"], at="2026-01-04", again=True, slices=["2026-01-03"]).state != "ok"
 
     def told() -> list[tuple[str, bool]]:
-        rows = shop.lake.read("_lakewright/dead_letters", system_columns=True)
+        rows = shop.lake.read(DEAD_LETTERS, system_columns=True)
         found = rows.selectExpr("slice", "record IS NOT NULL AS told").distinct().collect()
         return sorted((row["slice"], row["told"]) for row in found)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from lakewright.errors import TargetError
 from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
@@ -128,9 +129,14 @@ def letters_before(shop: Workshop, at: datetime) -> DataFrame | None:
     if earliest is None or latest is None:
         return None
     version = next((one for one in range(latest, earliest - 1, -1) if log.commit(one).committed_at < at), None)
-    if version is None or shop.lake.lost_files(DEAD_LETTERS, version):
+    if version is None:
         return None
-    letters = shop.lake.read(DEAD_LETTERS, version=version, system_columns=True)
+    try:
+        if shop.lake.lost_files(DEAD_LETTERS, version):
+            return None
+        letters = shop.lake.read(DEAD_LETTERS, version=version, system_columns=True)
+    except TargetError:  # Delta gives no version that is older than it keeps deleted files, though the log has it
+        return None
     return letters.withColumn("id", F.expr(RECORD_ID)).select(*_KEYS).distinct()
 
 
