@@ -16,6 +16,8 @@ from lakewright.model.times import utc_now
 from lakewright.pipelines.capture import still_late
 from lakewright.pipelines.dead_letters import Selection
 from lakewright.pipelines.replay_records import Edits
+from lakewright.pipelines.runner import Runner
+from tests.pipelines.dying import dying_after_commit
 from tests.pipelines.shop import land, ok, order, orders_project, rows_of
 
 FIRST = "2026-01-01T10:00:00Z"
@@ -79,6 +81,31 @@ def test_letters_belong_to_what_is_published_and_those_of_a_failed_attempt_are_e
             renamed.dead_letters(Selection(name))
     assert renamed.retire_dead_letters(Selection("clean", reasons=("has_id",)), because="renamed") == 1
     assert counted(renamed) == [("clean", 0, 0)]
+
+
+def test_an_attempt_whose_successor_ends_as_well_keeps_its_letters_and_is_settled_before_a_third_begins(
+    project, monkeypatch, failing
+):
+    shop = project(orders_project(f"{RULE}, retries=2"))
+    land(shop.folder, "d1.json", [order("a", FIRST), order(None, FIRST)])
+    ok(shop.run(["orders"], at="2026-01-02"))
+    monkeypatch.setattr(Runner, "_wait_after", lambda *_: None)
+    fence, away = shop.lake.fence, [ConnectionError("the server is away")]
+
+    def fails_once(*told) -> None:
+        if away:
+            raise away.pop()
+        fence(*told)
+
+    monkeypatch.setattr(shop.lake, "fence", fails_once)
+    # The first commits and leaves no receipt, the second ends while it takes over, the third would end half-way.
+    failing("private_written:2")
+    with dying_after_commit(shop, "clean", ConnectionError("the store is away"), times=1):
+        summary = shop.run(["clean"], at="2026-01-02")
+    assert (summary.errors, away) == ([], [])
+    assert [(one.state, one.attempts) for one in summary.outcomes] == [("recovered", 3)]
+    assert not shop.store.steps.open_steps()
+    assert (counted(shop), viewed(shop), len(rows_of(shop, "clean"))) == ([("clean", 1, 0)], NO_ID, 1)
 
 
 KEPT = """guards_in={"orders": [DeadLetter(rules={"has_id": "order_id IS NOT NULL"}, keep="90 days")]}"""

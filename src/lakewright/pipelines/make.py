@@ -78,7 +78,7 @@ def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: 
         return take_back(shop, dataset, state, attempt=attempt)
     private, reason = stays_private(shop, dataset, state.slice), f"{state.status}: {state.reason}"
     with shop.attempt(dataset, state.slice, attempt=attempt, reason=reason, rewrites=not private) as current:
-        if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
+        if (made := recover_attempt(current)) is not None:
             return made
         inputs = [open_input(current, given) for given in dataset.inputs]
         parts = measured(current, private=private)

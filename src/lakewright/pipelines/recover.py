@@ -61,14 +61,19 @@ def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
             )
         except LeaseHeldError:
             continue  # another run settles it just now
+        fenced = grant.fence is None
         try:
-            if grant.fence is not None:
+            if not fenced:
                 # Nothing of it may still reach the log once we have looked there.
                 attempt = Attempt(shop, dataset, Slice.parse(step.slice_id), lease, grant, step.step_id, step.attempt)
                 attempt.fence_predecessors()
+                fenced = True
             settled.append((step.dataset, step.slice_id, bool(_settle(shop, dataset, step, grant))))
         finally:
-            shop.store.leases.release(grant.dataset, grant.slice_id, grant.number)
+            if fenced:
+                shop.store.leases.release(grant.dataset, grant.slice_id, grant.number)
+            else:  # whoever asks next fences it
+                shop.store.leases.abandon(grant.dataset, grant.slice_id, owner_id=shop.owner_id)
     unfinished = [run for run in shop.store.runs.unfinished() if run.run_id != shop.run.run_id]
     lost = [run.run_id for run in unfinished if not _owner_lives(shop, run.owner_id)]
     if lost:
@@ -77,16 +82,17 @@ def recover_dead_steps(shop: Workshop) -> list[tuple[str, str, bool]]:
 
 
 def recover_attempt(current: Attempt) -> Made | None:
-    """After a take-over: the predecessor's work, if it reached the log and nobody asked for it again."""
-    shop, dataset = current.shop, current.dataset
-    numbers = {number for _, number, _ in current.grant.taken_from}
-    for step in shop.store.steps.open_steps(dataset.name):
-        if step.step_id == current.step_id or step.number not in numbers:
-            continue
-        receipts = _settle(shop, dataset, step, current.grant)
-        if receipts and step.slice_id == current.slice.id:
-            return current.finish((), state="recovered").with_receipts(receipts)
-    return None
+    """Settle whoever ended here without a record; the work of the last of them, if it reached the log.
+
+    Before anything is made: the next attempt would set rows aside in the place of those that a commit without a receipt
+    belongs with.
+    """
+    found: tuple[Receipt, ...] = ()
+    for step in current.predecessors():
+        receipts = _settle(current.shop, current.dataset, step, current.grant)
+        if step.slice_id == current.slice.id:
+            found = receipts or found
+    return current.finish((), state="recovered").with_receipts(found) if found else None
 
 
 def _settle(shop: Workshop, dataset: Dataset, step: StepRecord, grant: Grant) -> tuple[Receipt, ...]:

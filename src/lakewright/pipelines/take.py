@@ -117,7 +117,7 @@ def take_arrival(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt
     if arrival is None:
         raise ConfigurationError(f"{dataset.name} has no arrival {state.slice.number}.")
     with shop.attempt(dataset, state.slice, attempt=attempt, reason=f"{state.status}: {state.reason}") as current:
-        if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
+        if (made := recover_attempt(current)) is not None:
             return made
         if dataset.into is not None:
             # A trial keeps everything in its own lake: what goes past it is left where it is.

@@ -28,7 +28,7 @@ def take_back(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: i
     """
     first, reason = state.slice, f"{state.status}: {state.reason}"
     with shop.attempt(dataset, first, attempt=attempt, reason=reason, whole=True) as current:
-        if current.grant.fence is not None and (made := recover_attempt(current)) is not None:
+        if (made := recover_attempt(current)) is not None:
             return made
         for given in dataset.inputs:
             if (version := pin(shop.lake, shop.store, given.dataset)) is not None:

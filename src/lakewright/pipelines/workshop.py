@@ -25,7 +25,7 @@ from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.marking import set_flag, withdraw_flag
 from lakewright.pipelines.states import SliceState
-from lakewright.store import Grant, Known, Store
+from lakewright.store import Grant, Known, StepRecord, Store
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -84,7 +84,8 @@ class Workshop:
         Its marker is withdrawn first, unless its rows stay as they are (``rewrites=False``); who works on the ``whole``
         dataset sees to the markers itself.
         An error closes the record and gives the lease back; a kill leaves both, for the next run to find. So does an
-        error after the public commit, or one that leaves open whether there is one: the log is asked first.
+        error after the public commit, or one that leaves open whether there is one: the log is asked first. And so does
+        one while predecessors are fenced, who might commit still.
         """
         lease = self.lease_of(dataset, slice_, whole=whole)
         grant, step_id = self.store.begin_step(
@@ -106,7 +107,10 @@ class Workshop:
             if rewrites and not whole:
                 withdraw_flag(self, dataset, slice_.id)
             if grant.fence is not None:
+                # Until they are fenced, whoever comes next has to do it, whatever becomes of this attempt.
+                current.unsettled = not dataset.is_stream
                 current.fence_predecessors()
+                current.unsettled = False
             yield current
         except LeaseHeldError as error:
             # Somebody took over: the record is theirs to judge, and nothing of ours reached the log.
@@ -148,7 +152,8 @@ class Attempt:
     told: dict[str, JsonValue] = field(default_factory=dict)
     """What guards found out before the write: it travels in each commit of the attempt."""
     unsettled: bool = False
-    """Whether the public table holds, or may hold, a commit of this attempt that nobody has judged to the end."""
+    """Whether the public table holds, or may hold, a commit of this attempt that nobody has judged to the end; or may
+    still get one of a predecessor."""
 
     def identity(self, **details: object) -> Identity:
         """Who writes: complete once the inputs are pinned, and judged."""
@@ -188,6 +193,22 @@ class Attempt:
                 )
             yield conn
 
+    def predecessors(self) -> list[StepRecord]:
+        """The steps, oldest first, that ended without a record in what is leased here: nobody can be at work on them.
+
+        Not only those whose leases were taken over: who took over before may have ended before it had settled them.
+        """
+        taken = {number for _, number, _ in self.grant.taken_from}
+        return [
+            step
+            for step in self.shop.store.steps.open_steps(self.dataset.name)
+            if step.number < self.grant.number and (step.number in taken or self._is_leased(step.slice_id))
+        ]
+
+    def _is_leased(self, slice_id: str) -> bool:
+        theirs = self.shop.lease_of(self.dataset, Slice.parse(slice_id), whole=slice_id == WHOLE.id)
+        return "*" in (self.lease, theirs) or theirs == self.lease
+
     def fence_predecessors(self) -> None:
         """Stop what a paused predecessor still runs, and make whatever it still writes be skipped by Delta."""
         assert self.grant.fence is not None
@@ -197,11 +218,8 @@ class Attempt:
             return  # whoever repeats a micro-batch writes the same, once: see streams.batches
         tables = [*self.dataset.outputs, self.dataset.name, DEAD_LETTERS, LATE_ROWS, REPEATS]
         parts = [*self.dataset.outputs, "main", "dead_letters", "late_rows", "repeats"]
-        numbers = {number for _, number, _ in self.grant.taken_from}
         # A lease on the whole dataset does not name the slice that was being made: its step record does.
-        begun = {
-            step.slice_id for step in self.shop.store.steps.open_steps(self.dataset.name) if step.number in numbers
-        }
+        begun = {step.slice_id for step in self.predecessors()}
         leased = {slice_id for slice_id, _, _ in self.grant.taken_from if slice_id != "*"}
         self._interrupt_predecessors()  # only now: an interrupted step closes its record
         for slice_id in sorted(begun | leased | {self.slice.id}):
