@@ -323,7 +323,7 @@ def test_arrivals_are_judged_one_by_one_and_too_many_late_rows_stop_the_step(pro
     assert stopped.exit_code == 3
     assert "2 of 2 rows (100.0%) are late" in str(stopped.errors[0])
     assert [row["order_id"] for row in rows_of(shop, "known", "order_id")] == ["a", "b", "f", "g"]
-    assert shop.lake.read("_lakewright/late_rows", system_columns=True).count() == 3
+    assert shop.sql("SELECT * FROM late_rows").count() == 3
 
     # What the logs still hold of watermarks a rebuilt store holds, too, and people are told of the others.
     left = shop.store.receipts.live("known", "arrival-3").counters.watermark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -161,6 +162,45 @@ def test_letters_are_counted_also_since_a_time_that_their_history_reaches_no_mor
     os.utime(first, (first.stat().st_mtime - 8 * 86_400,) * 2)
     (counts,) = shop.count_dead_letters(since=shop.lake.log(DEAD_LETTERS).committed_at(1))
     assert (counts.open, counts.new) == (2, 0)
+
+
+LATE = """
+    from lakewright import JsonFiles, LateDataDetector, Merger, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, amount int",
+                event_time="at")
+
+    @shop.dataset(writer=Merger(keys=["order_id"]), guards_in={"orders": [
+        LateDataDetector("1 hour", stop_above=0.6)]})
+    def known(orders):
+        return orders
+"""
+
+
+def test_late_rows_that_belong_to_what_is_published_are_not_replaced_by_an_attempt_that_failed(project, failing):
+    shop = project({"pipelines/shop.py": LATE})
+    land(shop.folder, "a1.json", [order("a", FIRST)])
+    ok(shop.run(at="2026-01-02"))
+    land(shop.folder, "a2.json", [order("b", "2026-01-01T08:30:00Z"), order("c", "2026-01-01T09:30:00Z")])
+    ok(shop.run(at="2026-01-02"))
+
+    def late(opened) -> list[str]:
+        return sorted(json.loads(record)["order_id"] for record in viewed(opened, "late_rows"))
+
+    published = rows_of(shop, "known")
+    assert (len(published), late(shop)) == (2, ["b"])
+    # The limit fires, and its row is not told twice; then nothing is late, and the step fails: neither has published.
+    strict = project({"pipelines/shop.py": LATE.replace("0.6", "0.4")})
+    (refused,) = strict.run(["known"], at="2026-01-02", again=True, slices=["arrival-2"]).errors
+    assert (type(refused), late(strict)) == (LimitExceeded, ["b"])
+    loose = project({"pipelines/shop.py": LATE.replace('"1 hour"', '"9 hours"')})
+    again = {"again": True, "slices": ["arrival-1", "arrival-2"]}
+    failing("private_written:2")
+    assert loose.run(["known"], at="2026-01-02", **again).state == "failed"
+    assert late(loose) == ["b"]
+    ok(loose.run(["known"], at="2026-01-02", **again))
+    assert (len(rows_of(loose, "known")), late(loose)) == (3, [])
 
 
 def test_late_rows_that_a_later_attempt_did_not_set_aside_are_in_the_output(spark):

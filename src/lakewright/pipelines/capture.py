@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["capture_late_rows", "still_late"]
 
-_MADE = "of string, cell string, made bigint"
+_MADE = "of string, cell string, made bigint, captures boolean"
 
 
 def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Made:
@@ -69,23 +69,26 @@ def capture_late_rows(shop: Workshop, dataset: Dataset, state: SliceState) -> Ma
 
 
 def still_late(lake: Lake, store: Store, graph: Graph) -> DataFrame:
-    """The late rows that nobody has taken in: those of a slice that was made again since are in it.
+    """The late rows that nobody has taken in: those of a slice that was made again since are in it, or set aside anew.
 
+    Where slices are those of event time they were captured after the slice was made. Elsewhere a guard set them aside
+    while it was made: those of an attempt count that is published, and of a slice that never was those of the newest.
     Not of streams, whose micro-batches are not made again. The receipts tell it, by the numbers of the attempts, so
     that they come back where the slice is rolled back.
     """
     from pyspark.sql import functions as F
 
     made = [
-        (name, slice_id, number)
+        (name, slice_id, number, slicing.kind == "event")
         for name, slicing in graph.slicing.items()
         if slicing.kind == "event" or not (graph[name].is_stream or graph[name].is_source)
         for slice_id, number in store.receipts.live_numbers(name).items()
     ]
     rows = lake.read(LATE_ROWS, system_columns=True)
     since = F.broadcast(lake.session().createDataFrame(made, _MADE))
-    taken_in = (rows["dataset"] == since["of"]) & (rows["slice"] == since["cell"]) & (rows["number"] < since["made"])
-    return rows.join(since, taken_in, "left_anti")
+    same = (rows["dataset"] == since["of"]) & (rows["slice"] == since["cell"])
+    unpublished = ~since["captures"] & (rows["number"] > since["made"])
+    return rows.join(since, same & ((rows["number"] < since["made"]) | unpublished), "left_anti")
 
 
 def _without_known(current: Attempt, given: Input, rows: DataFrame, *, since: int) -> DataFrame:

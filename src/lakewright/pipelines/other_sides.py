@@ -39,8 +39,7 @@ def set_others_aside(current: Attempt, inputs: Sequence[InputFrame]) -> None:
                 rows = found if rows is None else rows.unionByName(found)
         if rows is None:
             continue
-        # Late rows are told apart by when they were captured: see `still_late`.
-        beside = current.published_number() if table == REPEATS else None
+        beside = current.published_number()
         if write_side_rows(current.shop.lake, table, rows, identity, beside=beside) is None:
             raise TargetError(
                 f"{current.dataset.name}, slice {current.slice.id}: a newer attempt is at work. Nothing was written."
