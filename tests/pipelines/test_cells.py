@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakewright.connectors.files import JsonFiles
+from lakewright.connectors.kafka import KafkaTopic
 from lakewright.model.receipts import Receipt
 from lakewright.model.references import Lookback
 from lakewright.model.times import Grid, Interval, parse_time
@@ -133,3 +134,47 @@ def test_a_grid_that_was_declared_anew_is_refused_with_all_that_reads_it(
         (below,) = bench.states("below", "2026-03-02", **asked).values()
         assert below.reason.startswith("its input figures was cut by ")
     assert "refused" not in bench.statuses("beside", "2026-03-02").values()
+
+
+def test_a_source_that_names_its_event_time_after_rows_have_arrived_is_told_of_and_taken_again(store: Store) -> None:
+    shop = raw()
+    shop.sql("daily", "SELECT * FROM raw", event_time="at")
+    shop.sql("back", "SELECT * FROM raw", event_time="at", grid="hour", inputs={"raw": Lookback("3 hours")})
+    shop.sql("all_of_it", "SELECT * FROM raw")
+    bench, late = lab(store, shop), "2026-01-07"
+    for _ in range(2):
+        bench.arrive("raw", "any")
+    for name, grid in (("daily", "day"), ("back", "hour")):
+        (told,) = bench.states(name, late).values()
+        assert (told.status, told.make) == ("refused", True)
+        assert told.reason == f"its input raw took 6 rows before it named its event_time 'at': they lie in no {grid}"
+        assert "`lakewright backfill --from 2026-01-01 --to 2026-01-02 --sources --select raw`" in str(told.cure)
+    assert set(bench.statuses("all_of_it", late).values()) == {"due"}, "who follows arrivals reads them"
+    shop.source("live", KafkaTopic("broker", "t"), schema="at timestamp", event_time="at", mode="stream")
+    shop.sql("of_live", "SELECT * FROM live", event_time="at")
+    streamed = lab(store, shop)
+    streamed.commit("live", "arrival-1000000000", {"any": 4})
+    assert "`lakewright stream rewind live --all`" in str(streamed.states("of_live", late)["2026-01-01"].cure)
+    # Where all of it is about to be read again, nothing has to be told.
+    again = {"raw": frozenset({"arrival-1", "arrival-2"})}
+    assert bench.statuses("daily", late, again=again) == {}
+    assert bench.statuses("daily", late, again={"raw": frozenset({"arrival-1"})}) == {"2026-01-01": "refused"}
+    bench.commit("raw", "arrival-1", {"any": -3, "2026-01-02": 3})
+    assert bench.statuses("daily", late) == {"2026-01-01": "refused"}
+    bench.commit("raw", "arrival-2", {"any": -3, "2026-01-02": 2, "2026-01-06": 1})
+    assert bench.statuses("daily", late) == {"2026-01-02": "missing", "2026-01-06": "due"}
+
+
+def test_rows_that_came_before_their_source_named_an_event_time_are_read_again_into_their_days(project):
+    (text,) = orders_project().values()
+    before = text[: text.index("    @shop.dataset")].replace('event_time="at")', ")")
+    shop = project({"pipelines/shop.py": before})
+    land(shop.folder, "a.json", [order("a", f"{DAY}T10:00:00Z"), order("b", "2026-01-06T10:00:00Z")])
+    ok(shop.run(at="2026-01-07"))
+
+    shop = project({"pipelines/shop.py": text})
+    refused = shop.run(["clean"], at="2026-01-07")
+    assert "its input orders took 2 rows before it named its event_time 'at'" in str(refused.errors[0])
+    assert "backfill --from 2026-01-01 --to 2026-01-02 --sources --select orders" in refused.errors[0].hint
+    ok(shop.backfill("2026-01-01", "2026-01-02", select=["orders"], sources=True, at="2026-01-07"))
+    assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]

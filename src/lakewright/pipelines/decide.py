@@ -69,7 +69,7 @@ class Decider:
         live = self._store.receipts.live_slices(name) if name in heads else {}
         if dataset.is_stream:  # it goes on where its checkpoint says; what is there to read, its source tells
             return DatasetPlan(dataset, slicing, (), len(live))
-        if (refused := self._other_grids.refused(dataset, live)) is not None:
+        if (refused := self._other_grids.refused(dataset, live, wish)) is not None:
             return DatasetPlan(dataset, slicing, (refused,), len(live))
         arrived = {} if slicing.follows is None else self._store.receipts.live_slices(slicing.follows)
         back = self._taken_back(dataset, slicing, live, arrived, heads)

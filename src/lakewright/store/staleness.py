@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Subquery, and_, bindparam, case, func, or_, select
 
+from lakewright.model.slices import ANY_CELL
 from lakewright.model.times import GRID_OF_WIDTH, cell_interval, cells_between
 from lakewright.store.cells import cut_to
 from lakewright.store.receipt_rows import NO_CELL
@@ -199,13 +200,14 @@ def _withdrawn(conn: Connection, dataset: str, restored_at: int, grid_width: int
 def _heads(input: str, grid_width: int, *, uncut: bool = False) -> Subquery:
     """Per cell of the wider grid: the last version that made readers stale, the rows (NULL is unknown).
 
-    With ``uncut`` only the cells that are as wide by themselves.
+    With ``uncut`` only the cells that are as wide by themselves. Rows that had no event time by declaration are in
+    none: the plan tells of them.
     """
     cell = cut_to(touched.c.cell, grid_width)
     which = [func.length(touched.c.cell) == grid_width] if uncut else []
     return (
         select(cell.label("cell"), _HEAD.label("version"), case((_KNOWN, _NET)).label("rows"))
-        .where(touched.c.dataset == input, touched.c.cell != NO_CELL, *which)
+        .where(touched.c.dataset == input, touched.c.cell.not_in([NO_CELL, ANY_CELL]), *which)
         .group_by(cell)
         .having(_HEAD.is_not(None))
         .subquery()
