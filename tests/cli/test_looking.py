@@ -11,6 +11,7 @@ import pytest
 from lakewright.cli.reading import refuse_writes
 from lakewright.errors import ConfigurationError
 from lakewright.pipelines.project import Project
+from lakewright.pipelines.streams.rewind import RewindSummary
 from lakewright.runtime import doctor
 from lakewright.runtime.doctor import Check
 from lakewright.runtime.jars import ensure_jars
@@ -166,6 +167,17 @@ from lakewright import KafkaTopic, Pipeline
 web = Pipeline("web", start="2026-01-01")
 web.source("clicks", KafkaTopic("broker", "clicks"), schema="id string", mode="stream")
 """
+
+
+def test_a_rewind_tells_rows_that_come_again_from_those_that_are_lost_in_the_dataset_and_the_buffer(
+    lakewright: Lakewright, shop: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (shop / "pipelines" / "more.py").write_text(STREAM)
+    done = RewindSummary("clicks", 2, 0, None, 8, (), rows_lost=5, lost="delete", lost_waiting=3)
+    monkeypatch.setattr(Project, "rewind", lambda *_, **__: done)
+    told = lakewright("stream", "rewind", "clicks", "--all", "--lost", "delete", "--yes").stderr
+    assert "rows deleted, to be read again: 6\n" in told
+    assert "rows that the source no longer has, deleted for good: 5, 3 of them out of the skew buffer\n" in told
 
 
 def test_a_rollback_shows_what_it_does(lakewright: Lakewright, shop: Path, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ import pytest
 
 from lakewright import JsonFiles, KafkaTopic, Merger, Pipeline, SkewBuffer
 from lakewright.errors import DefinitionError, InputError
-from lakewright.failpoints import arm
+from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.streams import Generation, Progress
 from lakewright.pipelines.accounts import accounts_of
 from lakewright.pipelines.graph import Graph
@@ -98,7 +98,8 @@ def test_a_skewed_partition_keeps_its_quota_and_its_surplus_comes_later_once(pro
 
 
 @pytest.mark.classic_only("the failpoints are armed here, and a micro-batch runs on the server")
-def test_rows_that_left_the_buffer_and_are_gone_at_the_source_count_as_lost(project, kafka):
+@pytest.mark.parametrize("cut_short_at", [None, "generation_recorded", "fenced"])
+def test_rows_that_left_the_buffer_and_are_gone_at_the_source_count_as_lost(project, kafka, cut_short_at):
     topic = kafka.topic()
     send(kafka, topic, [visit(n) for n in range(9)])
     shop = project(skewed_project(kafka, topic))
@@ -106,11 +107,17 @@ def test_rows_that_left_the_buffer_and_are_gone_at_the_source_count_as_lost(proj
     assert shop.run(["raw"], at="2026-01-03").state == "failed"
     assert shop.streams()[0].buffered == 1
     arm({})
+    if cut_short_at is not None:  # nothing was deleted by then, and what waits is given up by the next rewind as well
+        failing(cut_short_at)
+        with pytest.raises(FailpointReached):
+            shop.rewind("raw")
+        arm({})
     delete_before(kafka, topic, 6)
-    with pytest.raises(InputError, match="rows wait in its skew buffer"):
+    with pytest.raises(InputError, match="rows wait in its skew buffer") as refused:
         shop.rewind("raw")
+    assert ("no run delivers them" in refused.value.hint) == (cut_short_at is not None)
     gone = shop.rewind("raw", lost="delete")
-    assert (gone.deleted, gone.rows_lost) == (4, 6)
+    assert (gone.deleted, gone.rows_lost, gone.lost_waiting) == (4, 6, 2)
     ok(shop.run(["raw"], at="2026-01-03"))
     assert ids(shop) == ["v6", "v7", "v8"]
 

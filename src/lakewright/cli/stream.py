@@ -168,11 +168,12 @@ def _show_rewind(screen: Screen, summary: RewindSummary, *, done: bool) -> None:
     screen.say(f"{word} {summary.dataset}: generation {summary.generation} begins.", "bold")
     screen.say(f"  reads from: {_place(summary.start)}")
     if summary.deleted is not None:
-        again = summary.deleted - (summary.rows_lost if summary.lost == "delete" else 0)
+        again = summary.deleted - (summary.rows_lost - summary.lost_waiting if summary.lost == "delete" else 0)
         screen.say(f"  rows deleted, to be read again: {max(again, 0):,}")
     if summary.rows_lost:
         fate = "deleted for good" if summary.lost == "delete" else "kept"
-        screen.say(f"  rows that the source no longer has, {fate}: {summary.rows_lost:,}")
+        waited = f", {summary.lost_waiting:,} of them out of the skew buffer" if summary.lost_waiting else ""
+        screen.say(f"  rows that the source no longer has, {fate}: {summary.rows_lost:,}{waited}")
     screen.say(f"  read by, and stale by the next run: {', '.join(summary.consumers) or 'none'}")
 
 

@@ -78,6 +78,8 @@ class RewindSummary:
     """Rows that the source could not give again."""
     lost: IfRowsLost = "refuse"
     """What is done with these."""
+    lost_waiting: int = 0
+    """Of these, rows that waited in the skew buffer: they were never in the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class _Plan:
     first: int | None
     start: Window | None = None
     rows_lost: int = 0
+    lost_waiting: int = 0
 
 
 def rewind_stream(
@@ -113,7 +116,7 @@ def rewind_stream(
     _refuse_states_below(shop, dataset, consumers)
     plan = _plan(shop, dataset, to, lost)
     if dry_run:
-        return RewindSummary(dataset.name, following, plan.first, plan.start, None, consumers, plan.rows_lost, lost)
+        return _summary(dataset, following, plan, None, consumers, lost)
     when = "the beginning" if to is None else f"{to:%Y-%m-%d %H:%M:%S} UTC"
     with shop.attempt(dataset, WHOLE, attempt=1, reason=f"rewind to {when}", whole=True) as current:
         harvest_stream(current)
@@ -128,7 +131,28 @@ def rewind_stream(
         failpoint("generation_recorded")
         deleted = go_on_with_rewind(current)
         current.finish(())
-    return RewindSummary(dataset.name, begun.number, plan.first, plan.start, deleted, consumers, plan.rows_lost, lost)
+    return _summary(dataset, begun.number, plan, deleted, consumers, lost)
+
+
+def _summary(
+    dataset: Dataset,
+    generation: int,
+    plan: _Plan,
+    deleted: int | None,
+    consumers: tuple[str, ...],
+    lost: IfRowsLost,
+) -> RewindSummary:
+    return RewindSummary(
+        dataset.name,
+        generation,
+        plan.first,
+        plan.start,
+        deleted,
+        consumers,
+        plan.rows_lost,
+        lost,
+        plan.lost_waiting,
+    )
 
 
 def go_on_after_restore(current: Attempt) -> None:
@@ -157,12 +181,11 @@ def go_on_with_rewind(current: Attempt) -> int | None:
     generation = shop.store.streams.current(dataset.name)
     if generation is None or generation.first is None or not shop.lake.log(dataset.name).exists():
         return None
-    told = _told(_last_telling(shop, dataset))
-    # A log that was cleaned since may tell of no generation any more: one that has read anything had deleted before.
-    if told >= generation.number or generation.progress is not None or checkpoint_has_begun(shop, dataset.name):
-        return None
     # A rewind that died before it had fenced may have been followed by another one.
-    for number in range(max(told, FIRST_GENERATION), generation.number):
+    given_up = _to_fence(shop, dataset, generation)
+    if given_up is None:
+        return None
+    for number in given_up:
         fence(current, number)
     failpoint("fenced")
     _refuse_what_went_since(shop, dataset, generation)
@@ -180,6 +203,15 @@ def go_on_with_rewind(current: Attempt) -> int | None:
     failpoint("rewound")
     harvest_stream(current)
     return None if commit is None else commit.metrics.get("numDeletedRows", 0)
+
+
+def _to_fence(shop: Workshop, dataset: Dataset, generation: Generation) -> range | None:
+    """The generations that are to be fenced before what the newest one reads again is deleted; None: that is done."""
+    told = _told(_last_telling(shop, dataset))
+    # A log that was cleaned since may tell of no generation any more: one that has read anything had deleted before.
+    if told >= generation.number or generation.progress is not None or checkpoint_has_begun(shop, dataset.name):
+        return None
+    return range(max(told, FIRST_GENERATION), generation.number)
 
 
 def was_restored(shop: Workshop, dataset: Dataset) -> bool:
@@ -283,13 +315,16 @@ def _plan(shop: Workshop, dataset: Dataset, to: datetime | None, lost: IfRowsLos
         raise InputError(
             f"{dataset.name}: rows wait in its skew buffer that a rewind would have to read again, but {waiting.why}. "
             "Nothing was changed.",
-            hint=f"Run it first, which delivers them: `lakewright run --select {dataset.name}`.",
+            hint=_given_up_already(dataset)
+            if known is None or waiting_rows(shop.lake, dataset.name, known.number) is None
+            else f"Run it first, which delivers them: `lakewright run --select {dataset.name}`.",
         )
     gone = None if rows is None else source.lost_rows(context, rows.where(f"{ARRIVAL_COLUMN} >= {first}"), begun)
     if lost == "delete" and (gone is not None or waiting is not None):
         # It begins at what is held: the rest is given up on purpose.
         start = source.past_lost(context, None, start, None)
-        return _Plan(first, {**start, _GIVEN_UP: lost}, sum(one.rows for one in (gone, waiting) if one is not None))
+        deleted, never_delivered = (0 if one is None else one.rows for one in (gone, waiting))
+        return _Plan(first, {**start, _GIVEN_UP: lost}, deleted + never_delivered, never_delivered)
     if rows is None or gone is None:
         return _Plan(first, start)
     held = None if gone.until is None else source.batch_after(context, rows, gone.until, begun, reached)
@@ -304,12 +339,26 @@ def _rows(shop: Workshop, dataset: Dataset) -> DataFrame | None:
 
 
 def _lost_from_buffer(shop: Workshop, dataset: Dataset, known: Generation) -> LostRows | None:
-    """A new generation begins with an empty skew buffer: what of it could not be read again."""
+    """A new generation begins with an empty skew buffer: what of it could not be read again.
+
+    Where a rewind was cut short, what waits is that of the generation before it, also if that is fenced by now.
+    """
     source: Any = dataset.source
     waiting = waiting_rows(shop.lake, dataset.name, known.number)
+    before = None if waiting is not None else _to_fence(shop, dataset, known)
+    for number in reversed(before or ()):
+        if (waiting := waiting_rows(shop.lake, dataset.name, number, given_up=True)) is not None:
+            break
     if waiting is None:
         return None
     return cast("LostRows | None", source.lost_rows(source_context(shop, dataset), waiting, known.start))
+
+
+def _given_up_already(dataset: Dataset) -> str:
+    return (
+        "The rewind that was cut short has given them up, so no run delivers them. Let the other rows come again: "
+        f"`lakewright stream rewind {dataset.name} --all --lost delete`."
+    )
 
 
 def _would_lose(

@@ -105,10 +105,13 @@ def standing_of(lake: Lake, dataset: Dataset, generation: int) -> Standing:
     return Standing(in_use=declared or waits, drains=kept.drains)
 
 
-def last_kept(lake: Lake, name: str, generation: int) -> Kept | None:
-    """The newest state that a generation left; None: nothing has been set aside. A new one begins empty."""
+def last_kept(lake: Lake, name: str, generation: int, *, given_up: bool = False) -> Kept | None:
+    """The newest state that a generation left; None: nothing has been set aside. A new one begins empty.
+
+    One that was ``given_up`` is fenced, so that nothing of it is delivered any more.
+    """
     for commit, identity in own_commits(lake.delta_log(buffer_of(name))):
-        if identity.kind == "schema":
+        if identity.kind == "schema" or (given_up and identity.kind == "fence"):
             continue
         told = identity.details
         if identity.kind == "fence" or told.get("generation") != generation:
@@ -136,12 +139,13 @@ def last_delivered(lake: Lake, name: str, generation: int) -> int | None:
     return None
 
 
-def waiting_rows(lake: Lake, name: str, generation: int) -> DataFrame | None:
+def waiting_rows(lake: Lake, name: str, generation: int, *, given_up: bool = False) -> DataFrame | None:
     """What waits in a stream's buffer, each row under the arrival that first read it; None: nothing.
 
-    What a batch has taken out waits until that batch is delivered; beside it lies what is new of its surplus.
+    What a batch has taken out waits until that batch is delivered; beside it lies what is new of its surplus. Of a
+    generation that was ``given_up`` it is what waited then.
     """
-    kept = last_kept(lake, name, generation)
+    kept = last_kept(lake, name, generation, given_up=given_up)
     if kept is None:
         return None
     state = batch_number(generation, kept.place)
