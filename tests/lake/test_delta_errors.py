@@ -32,5 +32,13 @@ def test_a_broken_constraint_is_told_by_its_name_and_of_a_row_only_what_tells_it
     assert "a row lies outside the slice that is being replaced (at = '2026-01-01'): at = 2026-01-02. " in outside
     own = told("few (amount < 5)", "amount : 9")
     assert own.startswith("clean: a row breaks the table's own constraint few (amount < 5). Nothing was written.")
+    strange = told("no-zero, ever (amount > 0)", "amount : 0")
+    assert strange.startswith("clean: a row breaks the table's own constraint no-zero, ever (amount > 0). ")
+    generated = told("Generated Column (day <=> CAST(at AS DATE))", "at : 2026-01-01\n - day : 2026-01-02")
+    assert "own constraint Generated Column (day <=> CAST(at AS DATE)). " in generated
+    long = told(f"listed ({' OR '.join(f'(amount = {n})' for n in range(60))})", "amount : 99")
+    assert "own constraint listed ((amount = 0) OR (amount = 1)" in long
+    assert " .... Nothing was written." in long
+    assert len(long) < 500
     assert "ann@example.com" not in outside
     assert "9" not in own

@@ -87,6 +87,7 @@ _TRANSIENT = (
 _GONE_FILE = ("DELTA_FILE_NOT_FOUND", "FILE_NOT_EXIST", "Not all files from version")
 _GONE_VERSION = ("DELTA_VERSION_NOT_FOUND", "DELTA_UNSUPPORTED_TIME_TRAVEL")
 _FILE = re.compile(r"(?:file:)?/\S+?\.parquet")
+_MOST_OF_RULE = 200
 _SQLSTATE = re.compile(r"SQLSTATE:? ?\(?(08|40|53|57)[0-9A-Z]{3}")
 
 
@@ -139,10 +140,12 @@ def explain_write_error(
             "Nothing was written.",
             hint="Filter the step's output to its slice, or correct the column that tells the event time.",
         )
-    if found := re.search(r"CHECK constraint (\w+) (\(.{1,200}\)) violated by row", text):
+    # One that Delta names EXPRESSION(...) is the slice. Names may hold any sign, and a generated column is one, too.
+    if found := re.search(r"CHECK constraint (?!EXPRESSION\()(\S.*?) (\(.+\)) violated by row", text):
+        name, rule = found.group(1), found.group(2)
+        rule = rule if len(rule) <= _MOST_OF_RULE else f"{rule[:_MOST_OF_RULE]} ..."
         return InputError(  # which row, is not told: its values may be private
-            f"{dataset}: a row breaks the table's own constraint {found.group(1)} {found.group(2)}. "
-            "Nothing was written.",
+            f"{dataset}: a row breaks the table's own constraint {name} {rule}. Nothing was written.",
             hint="Set such rows aside with a Dead-Letter rule, or correct the constraint.",
         )
     if "DELTA_REPLACE_WHERE_MISMATCH" in text or "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES" in text:
