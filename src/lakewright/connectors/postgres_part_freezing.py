@@ -7,12 +7,14 @@ Guarantee:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import date
 
 from lakewright.connectors.postgres_connection import Session, TableName, ask, quoted, words
 from lakewright.connectors.postgres_parts import KnownPart, attach, known_parts, lock_view, notes_of
 from lakewright.connectors.postgres_shape import stored_columns
+from lakewright.model.parts import LONGEST_NAME
 
 __all__ = ["fold_parts", "old_by_year", "parts_there"]
 
@@ -49,7 +51,7 @@ def fold_parts(session: Session, view: TableName, parts: Sequence[KnownPart]) ->
     Where one of them is frozen already, the others are added to its table: no row of it is written again.
     """
     start, end = min(part.start for part in parts), max(part.end for part in parts)
-    table = view.beside(f"{view.name}_frozen_{start:%Y%m%d}_{end:%Y%m%d}")
+    table = _frozen_table(view, start, end)
     home = next((part for part in parts if part.frozen), None)
     if home is None:
         ask(session, f"CREATE TABLE {table.sql} (LIKE {parts[0].table.sql} INCLUDING ALL)")
@@ -68,6 +70,15 @@ def fold_parts(session: Session, view: TableName, parts: Sequence[KnownPart]) ->
     for part in others:
         ask(session, f"DROP TABLE {part.table.sql}")
     return table
+
+
+def _frozen_table(view: TableName, start: date, end: date) -> TableName:
+    """Named after the days that it holds: PostgreSQL would cut them off a name that is too long, without a word."""
+    begin, days = view.name, f"_frozen_{start:%Y%m%d}_{end:%Y%m%d}"
+    if len(begin.encode()) + len(days) > LONGEST_NAME:
+        short = f"_{hashlib.sha256(begin.encode()).hexdigest()[:8]}"
+        begin = begin.encode()[: LONGEST_NAME - len(days) - len(short)].decode(errors="ignore") + short
+    return view.beside(f"{begin}{days}")
 
 
 def _add_rows(session: Session, frozen: TableName, parts: Sequence[KnownPart]) -> None:

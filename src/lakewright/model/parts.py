@@ -13,10 +13,13 @@ from typing import Literal
 
 from lakewright.errors import ConfigurationError
 
-__all__ = ["GRANULARITIES", "Granularity", "Part", "PartRun", "PartTables", "part_of", "part_runs"]
+__all__ = ["GRANULARITIES", "LONGEST_NAME", "Granularity", "Part", "PartRun", "PartTables", "part_of", "part_runs"]
 
 Granularity = Literal["day", "week", "month", "year"]
 GRANULARITIES = ("day", "week", "month", "year")
+LONGEST_NAME = 63
+"""Bytes of a name in PostgreSQL, which cuts off what is more."""
+_LONGEST_SUFFIX = len("_w20260105")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,12 @@ class PartTables:
     def __post_init__(self) -> None:
         if not self.view or self.view.rpartition(".")[2].startswith("_lw_"):
             raise ConfigurationError(f"Fast Metadata Cleaner: '{self.view}' is no name for a view. Write visits.")
+        if (most := LONGEST_NAME - _LONGEST_SUFFIX) < len(self.view.rpartition(".")[2].encode()):
+            raise ConfigurationError(
+                f"Fast Metadata Cleaner: '{self.view}' is too long for a view: PostgreSQL would cut the days off the "
+                "names of the tables behind it.",
+                hint=f"Choose one of at most {most} bytes.",
+            )
         if self.every not in GRANULARITIES:
             raise _no_granularity(self.every)
         if self.clean not in ("truncate", "drop"):

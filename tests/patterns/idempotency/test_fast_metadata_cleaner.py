@@ -298,6 +298,25 @@ def test_week_by_week_old_parts_are_added_to_the_one_read_only_table_of_their_ye
         load(mondays[-1] + timedelta(days=1), parts)
 
 
+@pytest.mark.parametrize("length", [38, 42, 53])
+def test_parts_are_frozen_behind_a_view_whose_name_is_long(database, load, length):
+    views = [f"{'v' * (length - 1)}{end}" for end in "ab"]
+    for view in views:
+        parts = PartTables(view)
+        for week in range(3):
+            load(MONDAY + timedelta(days=7 * week), parts)
+    for view in views:
+        before = shown(database, view)
+        for week in range(1, 4):
+            end = MONDAY + timedelta(days=7 * week)
+            (frozen,) = freeze_parts(database.connection, PartTables(view), before=end)
+            assert frozen.endswith(f"_frozen_20260105_{end:%Y%m%d}")
+            assert database.rows(f"SELECT count(*)::int FROM {frozen}") == [(2 * week,)]
+            assert shown(database, view) == before
+    with pytest.raises(ConfigurationError, match="at most 53 bytes"):
+        PartTables("v" * 54)
+
+
 def test_readers_go_on_while_rows_are_frozen_and_a_failure_freezes_nothing(database, load):
     parts = PartTables("visits")
     for n in range(3):
