@@ -96,6 +96,20 @@ def test_a_batch_is_judged_by_the_watermark_that_it_started_with_also_when_it_is
     assert [len(table(spark, tmp_path / name)) for name in ("on_time", "late", "unusable")] == [6, 2, 3]
 
 
+def test_a_stream_that_began_anew_after_its_first_batch_is_told_by_its_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    first = visits(spark, "10:00", "10:06")
+    assert write(first, tmp_path, 0) == write(first, tmp_path, 0)  # as Spark repeats it
+    for more in (visits(spark, "10:00", "10:06", "10:07"), visits(spark, "10:00", "10:07")):
+        with pytest.raises(
+            InputError, match=r"batch 0 of visits, and it was written before, with other rows: the stream"
+        ):
+            write(more, tmp_path, 0)
+    assert len(table(spark, tmp_path / "on_time")) == 2
+    assert write(visits(spark, "10:08"), tmp_path, 1).on_time == 1
+
+
 @pytest.mark.shows("03.late-data-detector", 5)
 def test_the_watermark_is_found_behind_the_commits_of_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,8 @@ Guarantee:
     job and the number of the batch, so that a repeated batch adds nothing twice. The watermark travels in the commit of
     the rows in time, the batch's own time in that of the late ones: a batch that is repeated, after a kill at any
     moment, is judged by the watermark that it started with, and every row keeps its class. Spark repeats none but the
-    last batch: one before it is of a stream that began anew, whose rows Delta would skip as known, and is refused.
+    last batch: one before it is of a stream that began anew, whose rows Delta would skip as known, and is refused. A
+    first batch is so, too, where it has other rows than it had: another number of them, or another newest time.
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ def write_on_time_rows(
     shared = df.persist()
     try:
         measured = measure_event_times(shared, detector=detector, judgement=Judgement(before, at))
+        told = {"rows": measured.rows, "newest": max((one.isoformat() for one in measured.seen.values()), default=None)}
+        # Of a stream that began anew the first batch alone has the number of one that may be a repeat.
+        if batch == 0 and begun is not None and any(begun.get(name, one) != one for name, one in told.items()):
+            raise _began_anew(job, batch, "it was written before, with other rows")
         if batch not in written:
             _refuse_too_late(measured, detector, job, batch)
         after = detector.tracking.advance(before, measured.seen, at)
@@ -118,7 +123,7 @@ def write_on_time_rows(
             ahead=detector.ahead,
             source=detector.source,
         )
-        note = {"job": job, "batch": batch, "judged_at": at.isoformat()}
+        note = {"job": job, "batch": batch, "judged_at": at.isoformat(), **told}
         # Where they are only counted, the commit without rows still tells when the batch was judged.
         _add(split.late if detector.late == "capture" else split.late.where("false"), late_path, note)
         if newest is None and batch not in _notes(spark, late_path, job):
