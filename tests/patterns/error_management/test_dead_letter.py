@@ -125,6 +125,29 @@ def test_a_crash_between_the_two_writes_and_a_repeat_lose_and_double_nothing(
     assert rows(dead.groupBy("run").count()) == [("r0", 1), ("r1", 1)]
 
 
+def test_letters_keep_the_columns_of_earlier_ones_and_gain_those_of_later_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def write(run: str, *columns: str) -> None:
+        write_with_dead_letters(
+            spark.range(2).selectExpr("id", *columns),
+            rules={"not_zero": "id > 0"},
+            valid_path=f"{tmp_path}/{run}",
+            dead_letter_path=f"{tmp_path}/dead",
+            run=run,
+            job="visits",
+        )
+
+    write("r1", "'/home' AS page")
+    for run in ("r2", "r2"):
+        write(run, "'phone' AS Device")
+    write("r3", "'/about' AS Page", "'tv' AS device")
+    dead = spark.read.format("delta").load(f"{tmp_path}/dead")
+    assert rows(dead.select("run", "page", "device")) == [
+        ("r1", "/home", None), ("r2", None, "phone"), ("r3", "/about", "tv"),
+    ]  # fmt: skip
+
+
 @pytest.mark.shows("03.dead-letter", 4, 8)
 def test_too_many_bad_rows_or_no_place_for_them_publish_nothing(spark: SparkSession, tmp_path: Path) -> None:
     devices = spark.createDataFrame([("phone", "X", "1"), ("watch", None, "2")], DEVICES)

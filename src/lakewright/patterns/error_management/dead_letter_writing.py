@@ -17,6 +17,7 @@ from lakewright.errors import ConfigurationError, LimitExceeded
 from lakewright.model.columns import taken_names
 from lakewright.patterns.error_management.dead_letter import Rule, split_dead_letters
 from lakewright.patterns.idempotency.data_overwrite import overwrite_slice
+from lakewright.patterns.idempotency.delta_paths import table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +76,9 @@ def write_with_dead_letters(
         letters = split.rejected.select(
             "*", F.lit(job).alias("job"), F.lit(version).alias("job_version"), F.lit(run).alias("run")
         )
-        overwrite_slice(letters, dead_letter_path, where=f"run = '{run}'", partition_by=("run",), empty="allow")
+        letters = _with_earlier_columns(letters, dead_letter_path)
+        mine = f"run = '{run}'"
+        overwrite_slice(letters, dead_letter_path, where=mine, partition_by=("run",), empty="allow", new_columns="add")
         share = account.rejected / account.read if account.read else 0.0
         if stop_above is not None and share > stop_above:
             raise LimitExceeded(
@@ -90,6 +93,15 @@ def write_with_dead_letters(
     finally:
         shared.unpersist()
     return account
+
+
+def _with_earlier_columns(letters: DataFrame, path: str) -> DataFrame:
+    """As NULL, the columns that letters of other runs have: those stay, whatever the input has lost since."""
+    from pyspark.sql import functions as F
+
+    earlier, columns = table_schema(letters.sparkSession, path), letters.columns
+    lost = [field for field in earlier or () if not taken_names([field.name], columns)]
+    return letters.select("*", *[F.lit(None).cast(field.dataType).alias(field.name) for field in lost])
 
 
 def _count(shared: DataFrame, rejected: DataFrame, rules: Sequence[str]) -> DeadLetterAccount:
