@@ -6,7 +6,10 @@ import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from pyspark.sql.types import StructType
+
 from lakewright.lake.lake import Lake
+from lakewright.lake.schemas import fit_to_table
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.identity import Identity
 
@@ -41,7 +44,7 @@ def test_two_slices_that_are_made_side_by_side_both_bring_a_column(spark, lake_f
         return lake.open("orders", Identity("orders", f"2026-01-0{number}", number, f"run-{number}"))
 
     def add(number: int):
-        return opened(number).add_columns([("note", "string")])
+        return opened(number).add_columns(StructType().add("note", "string").fields)
 
     opened(1).replace(lake.session().range(1), where="true")
     both, look = threading.Barrier(2, timeout=1), AttemptTable.schema
@@ -57,3 +60,19 @@ def test_two_slices_that_are_made_side_by_side_both_bring_a_column(spark, lake_f
         commits = list(pool.map(add, (2, 3)))
     assert [commit is None for commit in commits].count(True) == 1
     assert look(opened(4)).names == ["id", "note"]
+
+
+def test_a_gained_column_may_hold_fields_of_any_name(spark, lake_folder):
+    lake = Lake(str(lake_folder), lambda: spark)
+    lake.declare({"orders": "silver"})
+
+    def write(number: int, *columns: str):
+        table = lake.open("orders", Identity("orders", "whole", number, f"run-{number}"))
+        rows = lake.session().range(1).selectExpr(*columns, "id")
+        return table.replace(fit_to_table(rows, table, dataset="orders"), where="true")
+
+    write(1)
+    parts = "array(named_struct('user-id', 1, 'a`b', map('k', named_struct('c.d', 2)))) AS `the-parts`"
+    write(2, parts)
+    write(3, parts)
+    assert lake.read("orders").selectExpr("`the-parts`[0].`user-id`").collect() == [(1,)]

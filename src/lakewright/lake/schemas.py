@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakewright.errors import SchemaChangeError
 from lakewright.lake.tables import AttemptTable
 from lakewright.model.columns import CONTEXT_COLUMN, CONTEXT_ID_COLUMN
+from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,10 +23,10 @@ def fit_to_table(
     if not table.exists():
         return frame
     new, old = refuse_misfit(frame, table, dataset=dataset, added_by_writer=added_by_writer)
-    if gained := [(name, kind) for name, kind in new.items() if name not in old]:
+    if gained := [field for field in frame.schema if field.name not in old]:
         table.add_columns(gained)
-    ordered = [*(name for name in old if name in new), *(name for name, _ in gained)]
-    return frame if ordered == list(new) else frame.select(*[f"`{name}`" for name in ordered])
+    ordered = [*(name for name in old if name in new), *(field.name for field in gained)]
+    return frame if ordered == list(new) else frame.select(*map(quoted, ordered))
 
 
 def refuse_misfit(

@@ -21,13 +21,15 @@ from lakewright.failpoints import failpoint
 from lakewright.lake.delta_errors import explain_write_error
 from lakewright.lake.locks import TableLocks
 from lakewright.lake.log import DeltaLog
+from lakewright.model.ddl import type_text
 from lakewright.model.identity import Identity
 from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.receipts import Commit
+from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 __all__ = ["AttemptTable"]
 
@@ -176,13 +178,15 @@ class AttemptTable:
 
         return self._as("schema", "create")._commit(write)
 
-    def add_columns(self, columns: Sequence[tuple[str, str]]) -> Commit | None:
+    def add_columns(self, columns: Sequence[StructField]) -> Commit | None:
         """Add columns as nullable, in a schema commit of its own before the data; None where they are there."""
 
         def write() -> None:
             # Asked again: a slice that is made beside this one may have added them by now.
             there = {name.lower() for name in self.schema().names}
-            new = ", ".join(f"`{name}` {kind}" for name, kind in columns if name.lower() not in there)
+            new = ", ".join(
+                f"{quoted(one.name)} {type_text(one.dataType)}" for one in columns if one.name.lower() not in there
+            )
             if new:
                 self._spark.sql(f"ALTER TABLE delta.`{self._path}` ADD COLUMNS ({new})")
 

@@ -10,11 +10,12 @@ import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakewright.errors import ConfigurationError, did_you_mean
+from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["data_type", "schema_from_ddl"]
+__all__ = ["data_type", "schema_from_ddl", "type_text"]
 
 TypeJson: TypeAlias = "str | dict[str, object]"
 
@@ -57,6 +58,23 @@ def data_type(ddl: str) -> DataType:
     reader.expect_end()
     field: dict[str, object] = {"name": "it", "type": kind, "nullable": True, "metadata": {}}
     return StructType.fromJson({"type": "struct", "fields": [field]}).fields[0].dataType
+
+
+def type_text(kind: DataType) -> str:
+    """A type as SQL takes it, whatever signs the names of its fields hold: ``simpleString`` quotes none of them.
+
+    >>> type_text(data_type("struct<`user-id`: int, tags: array<string>>"))
+    'struct<`user-id`:int,`tags`:array<string>>'
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{quoted(one.name)}:{type_text(one.dataType)}' for one in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{type_text(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
+    return kind.simpleString()
 
 
 class _Reader:

@@ -81,6 +81,14 @@ def test_a_row_outside_the_slice_is_refused_with_the_predicate(
     assert table(spark, new) == [("v2", "2026-01-02")]
 
 
+def test_a_column_that_is_added_may_have_any_name_and_fields_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "visits")
+    for columns in (["id"], ["id", "named_struct('user-id', array(named_struct('c.d', id))) AS `p``q`"]):
+        overwrite_slice(spark.range(1).selectExpr(*columns), path, new_columns="add")
+    told = spark.read.format("delta").load(path).selectExpr("`p``q`.`user-id`[0].`c.d`")
+    assert told.collect() == [(0,)]
+
+
 def test_a_column_lost_gained_or_retyped_is_refused_with_the_cure(
     spark: SparkSession, two_days: str, lake_folder: Path
 ) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING
 
+from lakewright.model.ddl import type_text
 from lakewright.model.overwrites import only_within, overwriting
 from lakewright.model.receipts import Commit
+from lakewright.model.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -102,7 +104,7 @@ def add_missing_columns(spark: SparkSession, path: str, schema: StructType, *, b
     present = {name.lower() for name in spark.read.format("delta").load(path).columns}
     new = [field for field in schema if field.name.lower() not in present and field.name not in but]
     if new:
-        listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in new)
+        listed = ", ".join(f"{quoted(field.name)} {type_text(field.dataType)}" for field in new)
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
 
 
