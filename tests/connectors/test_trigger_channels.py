@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.pipelines.topics import fresh_topic
 
 from lakewright.connectors.files import JsonFiles
@@ -96,6 +97,35 @@ def test_a_kafka_event_is_acknowledged_when_it_is_finished_and_a_dead_one_is_in_
     message = opened.take(0.1)
     assert message is not None
     assert message.body == b'{"id": "r3"}'
+    opened.close()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_partition_that_is_added_later_is_heard_from_its_beginning(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    topic = fresh_topic(kafka)
+    channel, ctx = KafkaEvents("broker", topic, start="latest"), context(f"kafka://{kafka.bootstrap}")
+    send(kafka, topic, b'{"id": "r0"}')
+    monkeypatch.setattr("lakewright.connectors.kafka_events._PARTITIONS_SECONDS", 0.0)
+    opened = channel.open(ctx)
+    assert opened.take(0.1) is None
+    if not listens:
+        opened.close()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    producer.produce(topic, b'{"id": "r1"}', partition=1)
+    assert producer.flush(10) == 0
+    if not listens:
+        opened = channel.open(ctx)
+    message = opened.take(10)
+    assert message is not None
+    assert message.body == b'{"id": "r1"}'
+    opened.done(message)
+    opened.close()
+    opened = channel.open(replace(ctx, once=True))
+    assert opened.take(10) is None
     opened.close()
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from lakewright.connectors.kafka_client import KafkaClient
 from lakewright.connectors.kafka_errors import in_words, timed_out
+from lakewright.connectors.kafka_groups import begin_at_end, positions_of
 from lakewright.errors import ConfigurationError, InputError, TargetError
 from lakewright.model.times import parse_duration
 
@@ -40,17 +41,17 @@ def consume_topic(
 ) -> int:
     """Call ``handle`` with each message up to the end of the topic; gives how many there were.
 
-    ``start`` counts only where the group has no position yet, for each partition by itself. ``every`` is the number of
-    messages between two confirmations: a larger one is faster, and more is repeated, or lost, after a crash. It gives
-    up where nothing is heard for ``answer_timeout``; keep it above ``session.timeout.ms``, for which a group waits for
-    a member that died.
+    ``start`` counts only where the group has no position yet, of no partition: one that it has none of came later, and
+    is read from its beginning. ``every`` is the number of messages between two confirmations: a larger one is faster,
+    and more is repeated, or lost, after a crash. It gives up where nothing is heard for ``answer_timeout``; keep it
+    above ``session.timeout.ms``, for which a group waits for a member that died.
     """
-    from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaError, KafkaException
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 
     _check(commit, start, every)
     patience = parse_duration(answer_timeout).total_seconds()
     client = KafkaClient(f"the group {group}", servers, dict(options or {}))
-    client.state(topic, "read_committed")  # tells a broker or topic that is not there
+    state = client.state(topic, "read_committed")  # tells a broker or topic that is not there
     settings = {
         **client.driver_options(),
         "group.id": group,
@@ -68,16 +69,9 @@ def consume_topic(
     def begin(who: Any, places: list[Any]) -> None:
         nonlocal left
         with in_words(client.explain(topic, "Nothing was read.")):
-            for place, known in zip(places, who.committed(places, timeout=10) if places else (), strict=True):
-                if known.error is not None:  # it is not known to have none
-                    raise KafkaException(known.error)
-                place.offset = known.offset
-            if unknown := [place for place in places if place.offset == OFFSET_INVALID]:
-                ends = client.state(topic, "read_committed").high if start == "latest" else {}
-                for place in unknown:
-                    place.offset = ends[place.partition] if ends else OFFSET_BEGINNING
-                if ends:  # or the next call would begin at another end, and skip what comes in between
-                    who.commit(offsets=unknown, asynchronous=False)
+            known = positions_of(who, topic, [place.partition for place in places])
+        for place in places:
+            place.offset = known.get(place.partition, OFFSET_BEGINNING)
         who.assign(places)
         left = {place.partition for place in places}
 
@@ -87,8 +81,11 @@ def consume_topic(
         batch.clear()  # not confirmed: whoever has the partition next reads them again
 
     handled = 0
-    consumer.subscribe([topic], on_assign=begin, on_revoke=hand_over)
     try:
+        if start == "latest":
+            with in_words(client.explain(topic, "Nothing was read.")):
+                begin_at_end(consumer, state)
+        consumer.subscribe([topic], on_assign=begin, on_revoke=hand_over)
         until = time.monotonic() + patience
         while left is None or left:
             message: Any = consumer.poll(_POLL_SECONDS)

@@ -2,19 +2,20 @@
 
 Guarantee:
     The offset of a message is committed, for the consumer group, when its event is finished, and not before. A dead
-    letter is in its topic before that, at least once, with the reason as a header.
+    letter is in its topic before that, at least once, with the reason as a header. A partition that is added later is
+    read from its beginning, also where the group began at the end, and while it is listened to.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 from lakewright.connectors.kafka_client import KafkaClient
-from lakewright.connectors.kafka_errors import code_of, in_words
+from lakewright.connectors.kafka_errors import in_words
+from lakewright.connectors.kafka_groups import begin_at_end, coordinated, positions_of
 from lakewright.errors import ConfigurationError, TargetError
 from lakewright.model.triggers import ChannelContext, Message
 
@@ -22,8 +23,8 @@ __all__ = ["KafkaEvents"]
 
 _TIMEOUT_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
-_PAUSE_SECONDS = 0.05
-_NOT_YET = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+_PARTITIONS_SECONDS = 30.0
+"""How often it is asked whether the topic has more partitions by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,12 @@ class OpenTopic:
     _producer: Any = field(init=False, default=None)
     _at_end: set[int] = field(init=False, default_factory=set)
     _ends: dict[int, int] = field(init=False, default_factory=dict)
+    _looked: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
-        topic, at_end = self.channel.topic, self.channel.start == "latest"
+        topic = self.channel.topic
         state = self.client.state(topic, "read_committed")
         self._ends = dict(state.high)
         if self.channel.dead_letter_topic is not None:
@@ -91,24 +93,24 @@ class OpenTopic:
                     "fetch.wait.max.ms": 100,
                 }
             )
-            asked = [TopicPartition(topic, number) for number in self._ends]
-            known = _coordinated(lambda: self._consumer.committed(asked, timeout=_TIMEOUT_SECONDS))
-            new = [place for place in known if place.offset < 0]
-            for place in known:
-                low, high = state.low[place.partition], state.high[place.partition]
-                if place.offset < 0:
-                    place.offset = high if at_end else low
-                elif place.offset > high:  # a topic that was made anew
-                    place.offset = low
-                self._reached(place.partition, place.offset)
-            self._consumer.assign(known)
-            if at_end and new:  # or what comes while nobody listens would be skipped the next time
-                _coordinated(lambda: self._consumer.commit(offsets=new, asynchronous=False))
+            if self.channel.start == "latest":
+                begin_at_end(self._consumer, state)
+            known = coordinated(lambda: positions_of(self._consumer, topic, self._ends))
+            places = []
+            for partition, low in state.low.items():
+                at = known.get(partition, low)
+                # A position behind the end is of another topic: this one was made anew.
+                places.append(TopicPartition(topic, partition, at if at <= state.high[partition] else low))
+                self._reached(partition, places[-1].offset)
+            self._consumer.assign(places)
+        self._looked = time.monotonic()
 
     def take(self, timeout_seconds: float) -> Message | None:
         """The next message; None at the end of all partitions, or when the time is over."""
         limit = _TIMEOUT_SECONDS if self.once else timeout_seconds
         until = time.monotonic() + limit
+        if not self.once and time.monotonic() - self._looked >= _PARTITIONS_SECONDS:
+            self._take_up_new_partitions()
         while not (self.once and len(self._at_end) == len(self._ends)):
             left = until - time.monotonic()
             with self._explained("No event was lost."):
@@ -134,7 +136,7 @@ class OpenTopic:
         partition, offset = cast("tuple[int, int]", message.handle)
         with self._explained("The event was handled; it will be handed over once more, which changes nothing."):
             behind = TopicPartition(self.channel.topic, partition, offset + 1)
-            _coordinated(lambda: self._consumer.commit(offsets=[behind], asynchronous=False))
+            coordinated(lambda: self._consumer.commit(offsets=[behind], asynchronous=False))
 
     def reject(self, body: bytes, event_id: str, reason: str) -> None:
         """Send a dead letter, and wait until the broker has it."""
@@ -162,6 +164,16 @@ class OpenTopic:
         """Leave; what was not committed comes again."""
         self._consumer.close()
 
+    def _take_up_new_partitions(self) -> None:
+        """Listen to the partitions that the topic has got since, too, from their beginning."""
+        from confluent_kafka import TopicPartition
+
+        state = self.client.state(self.channel.topic, "read_committed")
+        self._looked = time.monotonic()
+        if new := state.high.keys() - self._ends.keys():
+            self._consumer.incremental_assign([TopicPartition(state.topic, one, state.low[one]) for one in sorted(new)])
+            self._ends |= {one: state.high[one] for one in new}
+
     def _reached(self, partition: int, offset: int) -> None:
         """What was there when it was opened has been read up to here; markers of transactions alone may follow."""
         if offset >= self._ends[partition]:
@@ -184,15 +196,3 @@ class OpenTopic:
 
     def _explained(self, effect: str) -> Any:
         return in_words(self.client.explain(self.channel.topic, effect))
-
-
-def _coordinated(ask: Callable[[], Any]) -> Any:
-    """Ask about the offsets of the group; a broker that was started a moment ago does not know them all at once."""
-    until = time.monotonic() + _TIMEOUT_SECONDS
-    while True:
-        try:
-            return ask()
-        except Exception as error:
-            if code_of(error) not in _NOT_YET or time.monotonic() > until:
-                raise
-            time.sleep(_PAUSE_SECONDS)

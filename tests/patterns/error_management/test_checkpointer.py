@@ -22,7 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.pipelines.streaming import send, until
 
+from lakewright.connectors import kafka_consumer
 from lakewright.connectors.kafka_consumer import consume_topic
+from lakewright.connectors.kafka_groups import begin_at_end
 from lakewright.errors import ConfigurationError, InputError
 from lakewright.patterns.data_value.plan_text import plan_text
 from lakewright.patterns.error_management import checkpoint_files
@@ -496,6 +498,44 @@ def test_a_group_that_begins_at_the_end_gets_what_came_between_two_calls(kafka: 
     assert consume() == 0
     send(kafka, topic, ["between"])
     assert (consume(), handled) == (1, ["between"])
+
+
+def test_a_partition_that_is_added_to_a_group_that_began_at_the_end_is_read_from_its_beginning(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    topic, handled = kafka.topic(), list[str]()
+    send(kafka, topic, ["before"])
+
+    def consume(group: str = topic) -> int:
+        def handle(message: object) -> None:
+            handled.append(message.value().decode())  # type: ignore[attr-defined]
+
+        return consume_topic(kafka.bootstrap, topic, handle, group=group, start="latest")
+
+    assert consume() == 0
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, "of the new partition", partition=1)
+    assert producer.flush(10) == 0
+    assert (consume(), handled) == (1, ["of the new partition"])
+    assert consume() == 0
+
+    # A group that has a member has begun: whoever comes next does not move where it begins.
+    handled.clear()
+    member = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": f"{topic}-2", "auto.offset.reset": "earliest",
+         "enable.auto.commit": False}
+    )  # fmt: skip
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.2)
+    monkeypatch.setattr(kafka_consumer, "begin_at_end", lambda *given: [begin_at_end(*given), member.close()])
+    assert consume(f"{topic}-2") == 2
+    assert sorted(handled) == ["before", "of the new partition"]
 
 
 @pytest.mark.shows("03.checkpointer", 5)
