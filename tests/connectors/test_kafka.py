@@ -311,6 +311,32 @@ def test_a_stream_reads_the_same_columns_from_a_position_on(follow, tmp_path):
     assert rows(found, "visit_id", "user", "_lw_raw", "_lw_offset") == [("new", "u", None, 1), (None, "u", "cut", 2)]
 
 
+def test_a_stream_that_begins_at_the_end_reads_a_partition_that_is_added_later_from_its_beginning(
+    follow, kafka, tmp_path
+):
+    topic = follow(1, start="latest")
+    topic.send(0, '{"visit_id": "old"}')
+    begin = topic.source.beginning(topic.ctx)
+    struct = topic.spark.createDataFrame([], SCHEMA).schema
+
+    kept = tmp_path / "kept"
+
+    def read_on() -> list[str]:
+        frame = topic.source.stream(spark=topic.spark, schema=struct, ctx=topic.ctx, start=begin).select("visit_id")
+        query = (
+            frame.writeStream.format("text").option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start(str(kept))
+        )  # fmt: skip
+        assert query.awaitTermination(60)
+        return sorted(row[0] for row in topic.spark.read.text(str(kept)).collect())
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for partition in (1, 2):  # before the stream has read anything, and when it has
+        admin.create_partitions([NewPartitions(topic.topic, partition + 1)])[topic.topic].result(10)
+        topic.send(partition, f'{{"visit_id": "{partition}"}}')
+        assert read_on() == ["1", "2"][:partition]
+
+
 def test_a_stream_whose_records_vanish_after_its_start_was_checked_fails_and_skips_none(follow, kafka, tmp_path):
     topic = follow(1)
     topic.send(0, "{}", "{}", "{}")
