@@ -47,10 +47,12 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 
+# While the Connect server starts, what pytest makes of all tests' assertions is made once, for the workers after it.
 test: lint ## style, layers and the whole suite
 	@$(BIN)/python -m lakewright.testing.airflow
 	@$(BIN)/python -m compileall -q -x templates src/lakewright platforms  # for the many processes that tests start
-	@$(if $(ARGS),:,$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" --engine connect $(OVER_CONNECT))
+	@$(if $(ARGS),:,$(PYTEST) -q --collect-only > /dev/null 2>&1 & \
+	  $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not chaos" --engine connect $(OVER_CONNECT))
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not chaos" $(ARGS)
 
 test-connect: setup ## the whole suite over a local Spark Connect server
