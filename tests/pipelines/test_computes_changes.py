@@ -10,8 +10,15 @@ import pytest
 from lakewright.errors import ConfigurationError
 from lakewright.pipelines import computes
 from tests.pipelines.shop import land, ok, rows_of
-from tests.pipelines.test_computes_stop import HEAVY
 
+# The test run's server: what is seen here is not that it is a Java of its own. The other setting makes it a Spark of
+# its own, also where the tests themselves work over that server.
+SETTINGS = """
+    name = "heavy"
+    [targets.dev.compute.heavy]
+    master = "{url}"
+    spark = {{ "spark.sql.shuffle.partitions" = 3 }}
+"""
 EDITED = """
     from pathlib import Path
 
@@ -47,7 +54,7 @@ NEXT = (
 
 
 def test_what_was_changed_while_the_run_went_on_is_not_made_and_the_next_run_makes_it(
-    project: Any, monkeypatch: pytest.MonkeyPatch
+    project: Any, connect_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers: list[Any] = []
     begin = computes.ComputeProcess
@@ -60,7 +67,7 @@ def test_what_was_changed_while_the_run_went_on_is_not_made_and_the_next_run_mak
 
     def run_while(saved: str) -> dict[str, str]:
         """What a run says of each slice that failed; meanwhile these words become the project's file."""
-        opened = project({"lakewright.toml": HEAVY, "pipelines/main.py": EDITED})
+        opened = project({"lakewright.toml": SETTINGS.format(url=connect_url), "pipelines/main.py": EDITED})
         (opened.folder / "saved.py").write_text(saved)
         summary = opened.run()
         assert {type(error) for error in summary.errors} == {ConfigurationError}
