@@ -11,6 +11,7 @@ from tests.patterns.delta import rows
 from lakewright import DynamicJoiner, join_as_of, join_report, join_streams
 from lakewright.errors import ConfigurationError, MissingColumnsError
 from lakewright.patterns.data_value.join_report import report_of_join
+from lakewright.patterns.data_value.newest_match import untold_rows
 
 OPTIONS = {
     "keys": ["page"],
@@ -244,3 +245,9 @@ def test_a_report_names_the_side_that_is_silent():
     assert (told.state_rows, told.most_state_rows, told.state_bytes, told.late_rows) == (4, 5, 40, 3)
     assert (told.idle, told.watermark) == (("right",), "w")
     assert report_of_join([batch(3, 1, 5, 0)]).idle == report_of_join([]).idle == ()
+
+
+def test_a_row_without_a_time_gets_matches_whose_fields_have_any_name(spark):
+    visits = spark.sql("SELECT 'v1' AS visit, CAST(NULL AS TIMESTAMP) AS seen")
+    pairs = visits.selectExpr("*", "named_struct('ad-id', array(1)) AS ad")
+    assert rows(untold_rows(visits, pairs, ["seen"])) == [("v1", None, None)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lakewright.model.ddl import type_text
 from lakewright.model.sql import quoted
 from lakewright.patterns.data_value.join_checks import hashable, kinds_of
 
@@ -51,7 +52,7 @@ def untold_rows(left: DataFrame, pairs: DataFrame, told_by: Sequence[str]) -> Da
         *[
             quoted(field.name)
             if field.name in there
-            else f"CAST(NULL AS {field.dataType.simpleString()}) AS {quoted(field.name)}"
+            else f"CAST(NULL AS {type_text(field.dataType)}) AS {quoted(field.name)}"
             for field in pairs.schema
         ]
     )
