@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -256,6 +258,73 @@ def test_a_recorded_file_that_vanished_is_told_and_nothing_is_written(project):
     shop.forget_arrival("orders", 1)
     ok(shop.retry())
     assert len(rows_of(shop, "clean")) == 2
+
+
+def test_what_is_left_of_an_arrival_of_files_is_read_and_only_what_is_gone_is_given_up(project):
+    from lakewright.failpoints import arm
+
+    shop = project(orders_project())
+    land(shop.folder, "replaced.json", [order("r1", "2026-01-01T09:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+
+    def file(name: str, *ids: str) -> Path:
+        return land(shop.folder, f"{name}.json", [order(one, "2026-01-01T10:00:00Z") for one in ids])
+
+    kept = [file("kept", "a", "b"), file("more", "c")]
+    vanishes, _ = file("vanishes", "d"), file("changes", "e")
+    again = file("replaced", "r1", "r2")
+    arm({"LAKEWRIGHT_FAILPOINT": "recorded", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    shop.run(at="2026-01-03")
+    arm({})
+    with pytest.raises(ConfigurationError, match="all of arrival 2 can still be read"):
+        shop.forget_arrival("orders", 2)
+    elsewhere = vanishes.rename(shop.folder / "vanishes.json")
+    file("changes", "e1", "e2")
+    again.unlink()  # what was taken of it before stays
+    (refused,) = shop.retry().errors
+    assert "vanishes.json is no longer there" in str(refused)
+    assert "read what is left (2 of 5 files): `lakewright retry --forget orders:2`" in str(refused)
+    assert "2 of 5 files" in shop.forget_arrival("orders", 2)
+    ok(shop.retry())
+    assert ids_of(shop) >= {"r1", "a", "b", "c"}
+    arrival = shop.store.arrivals.get("orders", 2)
+    assert [file.path for file in arrival.files] == ["kept.json", "more.json"]
+    assert [lost[0] for lost in arrival.window["lost"]] == ["changes.json", "replaced.json", "vanishes.json"]
+
+    # What comes back, as it was or otherwise, is new; what it replaces is what was taken.
+    elsewhere.rename(vanishes)
+    file("replaced", "r3")
+    ok(shop.run(at="2026-01-04"))
+    assert ids_of(shop) == {"a", "b", "c", "d", "e1", "e2", "r3"}
+    for one in kept:
+        one.unlink()
+    ok(shop.run(at="2026-01-05"))
+    shop.rebuild_store()
+    ok(shop.run(at="2026-01-06"))
+    assert ids_of(shop) == {"a", "b", "c", "d", "e1", "e2", "r3"}
+
+
+def test_an_arrival_of_which_nothing_is_left_is_given_up_and_what_it_replaced_stays(project):
+    from lakewright.failpoints import arm
+
+    shop = project(orders_project())
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    file = land(shop.folder, "d1.json", [order("b", "2026-01-01T10:00:00Z"), order("c", "2026-01-01T10:00:00Z")])
+    arm({"LAKEWRIGHT_FAILPOINT": "recorded", "LAKEWRIGHT_FAILPOINT_ACTION": "raise"})
+    shop.run(at="2026-01-03")
+    arm({})
+    file.unlink()
+    assert shop.forget_arrival("orders", 2) == "given up"
+    ok(shop.run(at="2026-01-03"))
+    assert ids_of(shop) == {"a"}
+    land(shop.folder, "d1.json", [order("z", "2026-01-01T10:00:00Z")])
+    ok(shop.run(at="2026-01-04"))
+    assert ids_of(shop) == {"z"}, "it replaces what was taken, not what was given up"
+
+
+def ids_of(shop) -> set[str]:
+    return {row["order_id"] for row in rows_of(shop, "orders")}
 
 
 def test_what_retention_left_of_a_recorded_arrival_is_read_once(project, kafka):

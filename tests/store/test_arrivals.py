@@ -93,6 +93,22 @@ def test_a_file_replaced_under_its_name_supersedes_the_old_version(store: Store)
     assert first.files == (MONDAY, TUESDAY)
 
 
+def test_files_that_are_given_up_leave_the_chain_of_versions_as_if_they_had_never_been_taken(store: Store) -> None:
+    record(store, MONDAY, TUESDAY)
+    again = FileVersion("monday.json", "v3", 30)
+    for number, file, old in ((1, CORRECTED, MONDAY), (2, again, CORRECTED)):
+        store.arrivals.record("raw", window={}, files=[file], supersedes=[(number, old)], run_id="r", now=NOW)
+    store.arrivals.narrow("raw", 2, {"files": []})
+    third = store.arrivals.get("raw", 3)
+    assert third is not None
+    assert third.supersedes == ((1, MONDAY),)
+    store.arrivals.narrow("raw", 3, {"files": []})
+    assert store.arrivals.known_files("raw") == {"monday.json": ("v1", 1), "tuesday.json": ("v1", 1)}
+    store.arrivals.commit("raw", 1)
+    store.arrivals.narrow("raw", 1, {"files": []})
+    assert len(store.arrivals.known_files("raw")) == 2
+
+
 def test_a_file_may_return_to_an_earlier_version(store: Store) -> None:
     record(store, MONDAY)
     for number, file, old in ((1, CORRECTED, MONDAY), (2, MONDAY, CORRECTED)):

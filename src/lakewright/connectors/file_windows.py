@@ -18,6 +18,7 @@ __all__ = [
     "find_new_files",
     "find_new_partitions",
     "gone_files",
+    "left_files",
     "refuse_gone_files",
     "unready_folders",
     "window_files",
@@ -147,16 +148,32 @@ def window_files(arrival: Arrival) -> tuple[FileVersion, ...]:
 
 def gone_files(arrival: Arrival, ctx: SourceContext) -> list[str]:
     """The files of a window that vanished or changed since it was recorded, in words."""
+    return [f"{file.path} {why}" for file, why in _gone(arrival, ctx)]
+
+
+def left_files(arrival: Arrival, ctx: SourceContext) -> Found:
+    """The files of a window that are as they were recorded; those that are not are noted in it as lost."""
+    gone = {file.path for file, _ in _gone(arrival, ctx)}
+    files = window_files(arrival)
+    left = tuple(file for file in files if file.path not in gone)
+    before = cast("list[JsonValue]", arrival.window.get("lost", []))
+    lost: list[JsonValue] = [[file.path, file.version, file.size] for file in files if file.path in gone]
+    held: list[JsonValue] = [[file.path, file.version, file.size] for file in left]
+    summary = f"{len(left)} of {len(files)} {'file' if len(files) == 1 else 'files'}"
+    return Found(window={**arrival.window, "files": held, "lost": [*before, *lost]}, files=left, summary=summary)
+
+
+def _gone(arrival: Arrival, ctx: SourceContext) -> list[tuple[FileVersion, str]]:
     folder = window_folder(arrival, ctx)
     gone = []
     for file in window_files(arrival):
         try:
             stat = os.stat(os.path.join(folder, file.path))
         except (FileNotFoundError, NotADirectoryError):
-            gone.append(f"{file.path} is no longer there")
+            gone.append((file, "is no longer there"))
         else:
             if version_of(stat) != file.version:
-                gone.append(f"{file.path} has changed since (was {file.version}, is {version_of(stat)})")
+                gone.append((file, f"has changed since (was {file.version}, is {version_of(stat)})"))
     return gone
 
 

@@ -32,6 +32,7 @@ from lakewright.connectors.file_windows import (
     find_new_files,
     find_new_partitions,
     gone_files,
+    left_files,
     refuse_gone_files,
     unready_folders,
     window_files,
@@ -150,6 +151,15 @@ class _Folder:
     def gone(self, arrival: Arrival, ctx: SourceContext) -> Sequence[str]:
         """The files of the arrival that vanished or changed since it was recorded."""
         return gone_files(arrival, ctx)
+
+    @property
+    def if_lost(self) -> None:
+        """Nothing goes on by itself without files that are gone: they may come back."""
+        return None
+
+    def left(self, arrival: Arrival, ctx: SourceContext) -> Found:
+        """The files of the arrival that are as they were recorded."""
+        return left_files(arrival, ctx)
 
 
 @dataclass(frozen=True, slots=True)

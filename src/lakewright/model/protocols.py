@@ -106,8 +106,8 @@ class LeavesRest(Protocol):
     """A source that may lose a part of a recorded window before it is read, and still give the rest."""
 
     @property
-    def if_lost(self) -> Literal["fail", "go on"]:
-        """Whether the rest is read without asking."""
+    def if_lost(self) -> Literal["fail", "go on"] | None:
+        """Whether the rest is read without asking; None where that is always for a user to say."""
 
     def left(self, arrival: Arrival, ctx: SourceContext) -> Found:
         """What is left of a recorded window, which notes what is lost; it ends where that one ends.

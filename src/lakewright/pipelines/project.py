@@ -671,7 +671,8 @@ class Project:
     def forget_arrival(self, name: str, number: int) -> str:
         """Give up what a source no longer holds of a recorded arrival; tells what becomes of it.
 
-        What is left of a topic's arrival is read by the next run. Any other counts as settled, without rows.
+        What is left of an arrival of files or of a topic is read by the next run. Any other counts as settled, without
+        rows.
         """
         dataset = self.graph[name]
         with self._exclusive([dataset.pipeline]) as shop:

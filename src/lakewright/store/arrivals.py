@@ -126,11 +126,32 @@ class Arrivals:
         with writing(self._engine, conn) as c:
             c.execute(update(arrivals).where(which).values(committed=True))
 
-    def narrow(self, source: str, number: int, window: Window, conn: Connection | None = None) -> None:
-        """Put what is left of a window in its place, under its number, unless the arrival is committed."""
+    def narrow(
+        self,
+        source: str,
+        number: int,
+        window: Window,
+        files: Sequence[FileVersion] = (),
+        conn: Connection | None = None,
+    ) -> None:
+        """Put what is left of a window, and its files, in its place, under its number, unless it is committed.
+
+        It is as if the other files had never been in it: one that comes back is new, and one that it would have
+        superseded is superseded by whatever superseded the file itself, or by nothing.
+        """
         which = (arrivals.c.source == source) & (arrivals.c.number == number) & arrivals.c.committed.is_(False)
         with writing(self._engine, conn) as c:
-            c.execute(update(arrivals).where(which).values(window=dict(window)))
+            if not c.execute(update(arrivals).where(which).values(window=dict(window))).rowcount:
+                return
+            mine = (source_files.c.source == source) & (source_files.c.arrival == number)
+            kept = {file.path for file in files}
+            held = c.execute(select(source_files.c.path, source_files.c.superseded_by).where(mine)).all()
+            for path, by in held:
+                if path not in kept:
+                    same = (source_files.c.source == source) & (source_files.c.path == path)
+                    before = same & (source_files.c.superseded_by == number)
+                    c.execute(update(source_files).where(before).values(superseded_by=by))
+                    c.execute(delete(source_files).where(same & mine))
 
     def count(self, source: str) -> int:
         """How many arrivals a source has had."""
