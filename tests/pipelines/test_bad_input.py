@@ -260,6 +260,26 @@ def test_a_recorded_file_that_vanished_is_told_and_nothing_is_written(project):
     assert len(rows_of(shop, "clean")) == 2
 
 
+def test_a_step_that_makes_a_column_of_its_own_history_is_refused_and_the_table_stays_as_it_is(project):
+    text = """
+        from lakewright import JsonFiles, Merger, Pipeline, Scd2
+
+        shop = Pipeline("shop", start="2026-01-01")
+        shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp, customer int, "
+                    "amount int", event_time="at")
+        shop.sql("versions", "SELECT customer, amount, at FROM orders",
+                 writer=Merger(keys=["customer"], history=Scd2(valid_from="at")))
+    """
+    shop = project({"pipelines/shop.py": text})
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z")])
+    ok(shop.run(at="2026-01-02"))
+    columns = shop.lake.read("versions", system_columns=True).columns
+    shop = project({"pipelines/shop.py": text.replace("at FROM", "at, 'no' AS Valid_To, 1 AS gained FROM")})
+    (refused,) = shop.run(["versions"], at="2026-01-02", again=True).errors
+    assert "versions: the changes have a column Valid_To, which Scd2 makes itself" in str(refused)
+    assert shop.lake.read("versions", system_columns=True).columns == columns
+
+
 def test_what_is_left_of_an_arrival_of_files_is_read_and_only_what_is_gone_is_given_up(project):
     from lakewright.failpoints import arm
 

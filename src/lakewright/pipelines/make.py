@@ -302,6 +302,8 @@ def publish_once(
     if outside:  # the destination sees to its own columns
         refuse_other_ledger(current.shop.lake, current.shop.store, name)
     else:
+        if (refuse_columns := getattr(writer, "refuse_columns", None)) is not None:
+            refuse_columns(frame.columns, name)  # before the table gains a column
         drop_lost_columns(current, table, frame)
         taken = getattr(writer, "takes_columns", ())
         fitted = fit_to_table(

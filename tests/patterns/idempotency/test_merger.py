@@ -210,6 +210,29 @@ def test_history_keeps_each_version_whatever_the_order_of_arrival(spark: SparkSe
     ]
 
 
+@pytest.mark.parametrize("own", ["valid_to", "Is_Current"])
+def test_a_feed_that_has_a_column_of_the_history_is_refused_before_anything_is_written(
+    spark: SparkSession, path: str, own: str
+) -> None:
+    given = {"keys": ["user"], "history": Scd2(valid_from="since")}
+    plain = spark.createDataFrame([(1, 5)], "user int, since int")
+    taken = spark.createDataFrame([(2, 5, "theirs")], f"user int, since int, {own} string")
+    for there in (False, True):
+        with pytest.raises(InputError, match=f"a column {own}, which Scd2 makes itself. Nothing was written") as told:
+            merge_changes(taken, path, **given, new_columns="add")  # type: ignore[arg-type]
+        assert "choose other names for valid_to and current" in (told.value.hint or "")
+        with pytest.raises(InputError, match="Scd2 makes itself"):
+            chain_versions(taken, None, **given)  # type: ignore[arg-type]
+        if there:
+            assert table(spark, path) == [(1, 5, None, True)]
+        else:
+            assert not Path(path).exists()
+            merge_changes(plain, path, **given)  # type: ignore[arg-type]
+    history = Scd2(valid_from="since", valid_to="until", current="now")
+    merge_changes(taken, f"{path}-2", keys=["user"], history=history)
+    assert table(spark, f"{path}-2") == [(2, 5, "theirs", None, True)]
+
+
 VERSION = st.tuples(st.sampled_from([1, 2]), st.integers(0, 5))
 
 
@@ -241,5 +264,9 @@ def test_a_wrong_option_is_refused_before_spark_is_needed() -> None:
     ]:
         with pytest.raises(ConfigurationError, match=word):
             Merger(**options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="three different"):
-        Scd2(valid_from="at", valid_to="at")
+    for same in ("at", "At"):
+        with pytest.raises(ConfigurationError, match="three different"):
+            Scd2(valid_from="at", valid_to=same)
+    for key in ("at", "Valid_To", "is_current"):
+        with pytest.raises(ConfigurationError, match=f"the key {key} is a column of the history"):
+            Merger(keys=["user", key], history=Scd2(valid_from="at"))

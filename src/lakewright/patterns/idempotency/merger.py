@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import ConfigurationError, MissingColumnsError, SchemaChangeError
+from lakewright.model.columns import taken_names
 from lakewright.model.outside import KeyedChanges, MergesRows
 from lakewright.model.protocols import Table, WriteContext
 from lakewright.model.receipts import Commit
@@ -65,6 +66,9 @@ class Merger:
             raise ConfigurationError(f"Merger: delete is 'hard' or 'soft', not {self.delete!r}.")
         if self.history is not None and self.deleted is not None:
             raise ConfigurationError("Merger: with history=Scd2(...), deletes are ended versions; leave 'deleted' out.")
+        own = () if self.history is None else (self.history.valid_from, *self.history.adds_columns)
+        if taken := taken_names(own, self.keys):
+            raise ConfigurationError(f"Merger: the key {taken[0]} is a column of the history. Name another one.")
         object.__setattr__(self, "keys", tuple(self.keys))
 
     @property
@@ -89,13 +93,15 @@ class Merger:
     @property
     def adds_columns(self) -> tuple[str, ...]:
         """Columns of the table that the writer makes and the step does not."""
-        return (self.history.valid_to, self.history.current) if self.history else ()
+        return self.history.adds_columns if self.history else ()
 
-    def refuse_missing_columns(self, columns: Sequence[str], what: str) -> None:
-        """Refuse changes without a column that they are applied by."""
+    def refuse_columns(self, columns: Sequence[str], what: str) -> None:
+        """Refuse changes without a column that they are applied by, or with one that the history makes."""
         told = (self.sequence, self.deleted, self.history.valid_from if self.history else None)
         if missing := [name for name in (*self.keys, *told) if name is not None and name not in columns]:
             raise MissingColumnsError(pattern=f"{what} (Merger)", missing=missing, present=columns)
+        if self.history is not None:
+            self.history.refuse_taken_columns(columns, what)
 
     def publish(self, frame: DataFrame, ctx: WriteContext) -> Commit | None:
         self.check(frame, ctx.dataset)
@@ -103,7 +109,7 @@ class Merger:
 
     def check(self, frame: DataFrame, what: str) -> None:
         """Runs a job over the keys: refuses what cannot be merged, whatever the table is like."""
-        self.refuse_missing_columns(frame.columns, what)
+        self.refuse_columns(frame.columns, what)
         if self.history is not None:
             refuse_ambiguous_keys(frame, keys=[*self.keys, self.history.valid_from], what=what)
         elif self.sequence is not None:

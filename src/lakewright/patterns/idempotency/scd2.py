@@ -3,7 +3,7 @@
 Guarantee:
     Per key the versions form one chain without gap or overlap, with exactly one current row, whatever the
     order in which the changes arrive: an older change is put where it belongs. The same changes twice leave
-    the same chain.
+    the same chain. Changes that have a column of the history's own already are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from lakewright.errors import ConfigurationError, MissingColumnsError
+from lakewright.errors import ConfigurationError, InputError, MissingColumnsError
+from lakewright.model.columns import taken_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,12 +32,25 @@ class Scd2:
     current: str = "is_current"
 
     def __post_init__(self) -> None:
-        if len({self.valid_from, self.valid_to, self.current}) < 3:
+        if len({name.lower() for name in (self.valid_from, *self.adds_columns)}) < 3:
             raise ConfigurationError("Scd2: valid_from, valid_to and current are three different columns.")
 
     @property
     def source_column(self) -> str:
         return self.valid_from
+
+    @property
+    def adds_columns(self) -> tuple[str, str]:
+        """The columns that the history makes."""
+        return self.valid_to, self.current
+
+    def refuse_taken_columns(self, columns: Sequence[str], what: str) -> None:
+        """Refuse changes with a column that the history makes: their values would be lost without a word."""
+        if taken := taken_names(self.adds_columns, columns):
+            raise InputError(
+                f"{what}: the changes have a column {', '.join(taken)}, which Scd2 makes itself. Nothing was written.",
+                hint="Rename it in the changes, or choose other names for valid_to and current.",
+            )
 
 
 def chain_versions(df: DataFrame, known: DataFrame | None, *, keys: Sequence[str], history: Scd2) -> DataFrame:
@@ -53,6 +67,7 @@ def chain_versions(df: DataFrame, known: DataFrame | None, *, keys: Sequence[str
     columns = df.columns
     if missing := [name for name in (*keys, history.valid_from) if name not in columns]:
         raise MissingColumnsError(pattern="Scd2", missing=missing, present=columns)
+    history.refuse_taken_columns(columns, "Scd2")
     quoted = [f"`{key}`" for key in keys]
     versions = df.withColumn("_lw_new", F.lit(1))
     if known is not None:

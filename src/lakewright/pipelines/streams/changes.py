@@ -101,7 +101,7 @@ def _last_of_each(changes: DataFrame, writer: Merger, what: str) -> DataFrame:
     """Runs a job over the keys; refuses changes of which nothing tells the last one."""
     from pyspark.sql import functions as F
 
-    writer.refuse_missing_columns(changes.columns, what)
+    writer.refuse_columns(changes.columns, what)
     new = changes.where(f"NOT {_GONE}")  # several old images of a key say the same
     if writer.sequence is None:
         refuse_ambiguous_keys(new, keys=writer.keys, what=what, within=(_ORDER,))
