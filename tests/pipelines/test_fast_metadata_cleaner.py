@@ -6,10 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from lakewright import Pipeline
 from lakewright.connectors.postgres_part_tables import PostgresParts
 from lakewright.errors import ConfigurationError, SchemaChangeError, TargetError
 from lakewright.failpoints import FailpointReached, arm
 from lakewright.model.identity import Identity
+from lakewright.model.policies import Capture, Fail, LatePolicy, Repair, Revisit
 from lakewright.patterns.idempotency.merger import Merger
 from lakewright.store import this_process
 from tests.connectors.test_postgres_table import Database, shop_files
@@ -115,6 +117,31 @@ def test_a_slice_is_a_table_that_is_made_again_whole_and_once(project, database)
     assert database.rows(ASKED) == [("2026-01-01", 6, "2026-01-01"), ("2026-01-02", 2, "2026-01-02")]
 
 
+def test_late_rows_of_a_frozen_slice_are_held_and_the_run_goes_on(project, database):
+    declared = shop_files(database)["pipelines/shop.py"].replace("Pipeline, PostgresTable", "Pipeline, PostgresParts")
+    declared = declared.replace('PostgresTable("db", "daily")', 'PostgresParts("db", "daily", freeze_after="30 days")')
+    shop = project(shop_files(database) | {"pipelines/shop.py": declared})
+    land(shop.folder, "d1.json", [order("a", "2026-01-01T10:00:00Z", 5), order("b", "2026-01-02T11:00:00Z", 2)])
+    ok(shop.run(at="2026-01-03"))
+    into, february = shop.graph["daily"].into, datetime(2026, 2, 1, tzinfo=UTC)
+    done, said = into.maintain("daily", connections=database.connections, dry_run=False, now=february)
+    assert (done, said.split(" ")[:3]) == (True, ["1", "slices", "frozen"])
+
+    land(shop.folder, "d2.json", [order("c", "2026-01-01T12:00:00Z", 1), order("d", "2026-01-02T12:00:00Z", 3)])
+    ok(shop.run(at="2026-02-01"))
+    now = [("2026-01-01", 5, "2026-01-01"), ("2026-01-02", 5, "2026-01-02")]
+    assert database.rows(ASKED) == now
+    (state,) = shop.plan(at="2026-02-01")["daily"].states
+    assert (state.slice.id, state.status, state.make) == ("2026-01-01", "held", False)
+    assert "its destination holds it read-only" in state.reason
+    kept = shop.sql("SELECT dataset, slice, get_json_object(record, '$.order_id') FROM late_rows").collect()
+    assert [tuple(row) for row in kept] == [("daily", "2026-01-01", "c")]
+    assert not ok(shop.run(at="2026-02-01")).made
+    # Who asks for it is told that it cannot be.
+    (refused,) = shop.run(["daily"], at="2026-02-01", again=True, slices=["2026-01-01"]).errors
+    assert "is frozen" in str(refused)
+
+
 def test_a_month_or_a_week_is_a_table_and_an_attempt_that_was_overtaken_changes_nothing(spark, database):
     def opened(slice_id: str, number: int, view: str = "monthly", every: str = "month"):
         into, identity = PostgresParts("db", view, every=every), Identity(view, slice_id, number, f"run-{number}")
@@ -139,7 +166,18 @@ def test_a_month_or_a_week_is_a_table_and_an_attempt_that_was_overtaken_changes_
 def test_what_cannot_be_cleaned_so_is_refused_when_it_is_declared():
     with pytest.raises(ConfigurationError, match="TRUNCATE and DROP know whole tables only"):
         PostgresParts("db", "daily").check_writer("daily", Merger(keys=["day"]))
+    into = PostgresParts("db", "daily", freeze_after="30 days")
+    for late in (Repair(within="31 days"), Revisit(last="5 weeks")):
+        with pytest.raises(ConfigurationError, match=r"daily: Re\w+ reaches further back than freeze_after='30 days'"):
+            declare_daily(into, late)
+    for late in (Repair(within="30 days"), Revisit(last="2 days"), Repair(), Capture(), Fail()):
+        declare_daily(into, late)
+    declare_daily(PostgresParts("db", "daily"), Repair(within="31 days"))
     wrongs = [{"connection": ""}, {"every": "year"}, {"clean": "delete"}, {"view": ""}]
     for wrong in (*wrongs, {"freeze_after": "2 hours"}, {"freeze_after": "a while"}):
         with pytest.raises(ConfigurationError):
             PostgresParts(**{"connection": "db", "view": "daily", **wrong})
+
+
+def declare_daily(into: PostgresParts, late: LatePolicy) -> None:
+    Pipeline("shop", start="2026-01-01").sql("daily", "SELECT * FROM orders", event_time="day", into=into, late=late)

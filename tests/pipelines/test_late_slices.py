@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -291,6 +291,30 @@ def begun_in_a_run(chosen: Lab, name: str, at: str) -> list[tuple[int, str]]:
     decider = Decider(chosen.graph, chosen.store, dict.fromkeys(chosen.graph.datasets, "code"))
     ok(Watched(shop, decider, parallel=3, listener=listen).run([name], Wish(parse_time(at))))
     return begun
+
+
+@pytest.mark.parametrize("late", [Repair(), Repair("9 days"), Revisit("9 days")])
+def test_late_rows_of_a_slice_that_its_destination_holds_read_only_are_held(store: Store, late: Any) -> None:
+    shop = made_once(store, stats(late=late), "2024-12-20", "2024-12-23")
+    shop.arrive("raw", "2024-12-20", "2024-12-21")
+    asked: list[list[str]] = []
+
+    def frozen(dataset: Dataset, slices: Iterable[str]) -> list[str]:
+        asked.append(sorted(slices))
+        return [one for one in asked[-1] if one == "2024-12-20"]
+
+    decider = Decider(shop.graph, shop.store, dict.fromkeys(shop.graph.datasets, "code"), None, frozen)
+
+    def states(**wish: Any) -> dict[str, SliceState]:
+        found = decider.decide("daily", Wish(parse_time("2024-12-23"), **wish)).states
+        return {one.slice.id: one for one in found if one.slice.id < "2024-12-22"}
+
+    held, made_again = states().values()
+    assert (held.status, held.make, made_again.status, made_again.make) == ("held", True, "late", True)
+    assert "read-only" in held.reason
+    assert asked == [["2024-12-20", "2024-12-21"]]
+    again = states(again={"daily": frozenset(["2024-12-20"])})["2024-12-20"]
+    assert (again.status, again.make) == ("again", True), "who asks for it is told why not"
 
 
 @pytest.mark.shows("03.static-late-data-integrator", 3, 8)

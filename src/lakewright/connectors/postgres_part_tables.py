@@ -11,8 +11,10 @@ Consequences:
       REPEATABLE READ transaction that began before the slice was made again, its part reads as empty: TRUNCATE and DROP
       are no part of a snapshot.
     - With ``freeze_after`` older slices are folded into a read-only table per year by ``lakewright maintain``; schedule
-      it, or the view comes to ``max_parts`` tables and takes no new slice. A slice that was frozen is refused, so let
-      that be longer than rows come late. Plans and dry runs of a backfill tell of such slices.
+      it, or the view comes to ``max_parts`` tables and takes no new slice. A slice that was frozen is not made again:
+      rows that come late for it are held, and a backfill of it is refused. Let that be longer than rows come late; a
+      policy that reaches behind it (``Repair(within=)``) is refused. Plans and dry runs of a backfill tell of such
+      slices.
     - A column that the step has gained is added to all parts, frozen ones too, before the data: the others read NULL.
       One that it has lost, or whose new type does not fit into the old one, is refused.
 """
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # a project file names destinations before Spark is there
 
     from lakewright.connectors.postgres_connection import Session
     from lakewright.connectors.postgres_ledger import Ledger
+    from lakewright.model.policies import LatePolicy
     from lakewright.model.receipts import Commit
 
 __all__ = ["PostgresParts"]
@@ -123,6 +126,16 @@ class PostgresParts(PostgresDestination):
             raise ConfigurationError(
                 f"{dataset}: {type(writer).__name__} changes rows, and TRUNCATE and DROP know whole tables only.",
                 hint="Use DataOverwrite(), or into=PostgresTable(...).",
+            )
+
+    def check_late(self, dataset: str, late: LatePolicy) -> None:
+        """Refuse to promise that slices are made again which are read-only by then."""
+        reach: timedelta | None = getattr(late, "reach", None)
+        if self.freeze_after is not None and reach is not None and reach > parse_duration(self.freeze_after):
+            raise ConfigurationError(
+                f"{dataset}: {type(late).__name__} reaches further back than freeze_after={self.freeze_after!r}, and "
+                f"the slices of {self.shown} are read-only by then.",
+                hint="Let freeze_after be longer, or the reach of late= shorter: rows that come later are held.",
             )
 
 

@@ -15,6 +15,7 @@ from lakewright.errors import ConfigurationError
 from lakewright.model.arrivals import Arrival
 from lakewright.model.connections import Connections
 from lakewright.model.identity import Identity
+from lakewright.model.policies import LatePolicy
 from lakewright.model.protocols import Source, SourceContext, Table, Writer
 from lakewright.model.receipts import Commit
 from lakewright.model.slices import Slice
@@ -153,6 +154,9 @@ class Freezes(Protocol):
 
     def frozen(self, dataset: str, slices: Sequence[Slice], *, connections: Connections) -> Sequence[str]:
         """The ids of those that are: making them again is refused. Asks the destination."""
+
+    def check_late(self, dataset: str, late: LatePolicy) -> None:
+        """Refuse, by a ``ConfigurationError``, a policy that makes slices again which are read-only by then."""
 
 
 @runtime_checkable

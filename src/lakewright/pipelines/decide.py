@@ -25,6 +25,7 @@ from lakewright.pipelines.closing import Closing, cap_overdue
 from lakewright.pipelines.corrected import Corrected
 from lakewright.pipelines.definitions import Dataset, Slicing
 from lakewright.pipelines.fan_in import FanIns
+from lakewright.pipelines.freezing import FrozenSlices, nothing_frozen
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.other_grid import OtherGrids
 from lakewright.pipelines.revisiting import in_turns, is_before, to_revisit
@@ -38,15 +39,24 @@ __all__ = ["DatasetPlan", "Decider", "SliceState", "Status", "Wish"]
 
 Heads: TypeAlias = Mapping[str, Head]
 _NEWEST = 2**62
+_FROZEN = "its destination holds it read-only, so nobody takes them in"
 
 
 class Decider:
     """Answers for one graph against one store."""
 
-    def __init__(self, graph: Graph, store: Store, codes: Mapping[str, str], schemas: Schemas | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        store: Store,
+        codes: Mapping[str, str],
+        schemas: Schemas | None = None,
+        frozen: FrozenSlices = nothing_frozen,
+    ) -> None:
         self._graph = graph
         self._store = store
         self._codes = codes
+        self._frozen = frozen
         self._closing = Closing(graph, store)
         self._other_grids = OtherGrids(graph, store)
         self._fan_ins = FanIns(graph, store, self._closing)
@@ -87,6 +97,7 @@ class Decider:
             for state in self._corrected.stale(dataset, live, wish.run_time, heads, settled):
                 if states.get(state.slice.id, _HELD).status in ("held", "late"):
                     states[state.slice.id] = state
+            states = self._spare_frozen(dataset, states)
         states = self._wished(dataset, slicing, states, live, wish)
         states = self._outdated(dataset, states, live, wish)
         if dataset.sessions is not None:
@@ -223,9 +234,10 @@ class Decider:
         """The slices that one input has left behind, as the policy treats them."""
         found = list(stale)
         held = self._store.receipts.held(dataset.name, input_name) if found else {}
+        frozen = self._frozen(dataset, [slice_id for slice_id, _, _ in found]) if found else ()
         for slice_id, reason, now in found:
             captured = slice_id in held and held[slice_id].version >= now
-            state = self._late(dataset, slice_id, reason, wish, captured=captured)
+            state = self._late(dataset, slice_id, reason, wish, captured=captured, frozen=slice_id in frozen)
             if state.status == "held" and not self._graph.has_arrivals(input_name):
                 state = replace(state, reason=f"{state.reason} ({input_name} is not bronze: no copy is in late_rows)")
             known = states.setdefault(slice_id, state)
@@ -233,10 +245,14 @@ class Decider:
             if known.status == "held" and state.make and not known.make:
                 states[slice_id] = state
 
-    def _late(self, dataset: Dataset, slice_id: str, reason: str, wish: Wish, *, captured: bool) -> SliceState:
+    def _late(
+        self, dataset: Dataset, slice_id: str, reason: str, wish: Wish, *, captured: bool, frozen: bool
+    ) -> SliceState:
         found = Slice.parse(slice_id)
         if isinstance(dataset.late, Fail):
             return SliceState(found, "refused", f"{reason}; late=Fail() refuses late rows")
+        if frozen:
+            return SliceState(found, "held", f"{reason}; {_FROZEN}", make=not captured)
         if (why := self._left_out(dataset, found, wish)) is not None:
             return SliceState(found, "held", f"{reason}; {why}, a backfill takes them in", make=not captured)
         return SliceState(found, "late", reason)
@@ -252,6 +268,14 @@ class Decider:
         if isinstance(late, Revisit) and current is not None and is_before(late, found, current):
             return f"skipped: before the look-back of {late.last} from {current}"
         return None
+
+    def _spare_frozen(self, dataset: Dataset, states: dict[str, SliceState]) -> dict[str, SliceState]:
+        """Hold what was left behind otherwise, as by a correction, where a write would be refused."""
+        stale = [slice_id for slice_id, state in states.items() if state.status == "stale" and state.make]
+        for slice_id in self._frozen(dataset, stale) if stale else ():
+            reason = f"{states[slice_id].reason}; {_FROZEN}"
+            states[slice_id] = replace(states[slice_id], status="held", reason=reason, make=False)
+        return states
 
     def _arrival(
         self,

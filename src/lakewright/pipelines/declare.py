@@ -40,6 +40,7 @@ from lakewright.pipelines.compute_options import check_compute_option
 from lakewright.pipelines.definitions import Closes, Dataset, Input, Mode, Place, PrivateOutput, RowsRule, Settings
 from lakewright.pipelines.envelopes import check_envelopes
 from lakewright.pipelines.fan_in_options import bring_fan_in
+from lakewright.pipelines.freezing import check_late
 from lakewright.pipelines.joined_inputs import joined_input
 from lakewright.pipelines.maintenance_options import check_maintenance
 from lakewright.pipelines.marker_options import late_policy
@@ -392,6 +393,7 @@ class Pipeline:
         check_destination(name, options.get("into"), writer, options)
         check_maintenance(name, options)
         late = late_policy(name, options)
+        check_late(name, options.get("into"), late)
         wait, idle, expect_within, timeout, every, keep_letters = (
             as_length(name, option, options.pop(option, None))
             for option in ("wait", "idle", "expect_within", "timeout", "every", "keep_letters")

@@ -13,6 +13,7 @@ from lakewright.pipelines.cascade import cascade
 from lakewright.pipelines.choosing import choice_warnings, recorded_schemas
 from lakewright.pipelines.decide import Decider
 from lakewright.pipelines.definitions import Dataset
+from lakewright.pipelines.freezing import frozen_slices
 from lakewright.pipelines.guard_checks import watermark_warnings
 from lakewright.pipelines.harvest import FOREIGN, notice, refuse_lost_histories
 from lakewright.pipelines.states import DatasetPlan, Wish
@@ -104,5 +105,6 @@ def _decide(
         refuse_lost_histories(lake, store, decided)
         notice(lake, store, decided)
     seen = as_if_unmade(store, making) if making else store
-    plans = Decider(graph, seen, shop.codes, recorded_schemas(graph, lake)).decide_all(names, wish)
+    frozen = frozen_slices(lake, shop.connections)
+    plans = Decider(graph, seen, shop.codes, recorded_schemas(graph, lake), frozen).decide_all(names, wish)
     return plans, {name: upper.target for name, upper in rest.items()}

@@ -33,6 +33,7 @@ from lakewright.pipelines.dead_letters import LetterCount, Selection, count_lett
 from lakewright.pipelines.decide import Wish
 from lakewright.pipelines.definitions import Dataset
 from lakewright.pipelines.empty import OneSliceEach, allow_empty
+from lakewright.pipelines.freezing import frozen_slices
 from lakewright.pipelines.gone import give_up
 from lakewright.pipelines.graph import Graph
 from lakewright.pipelines.harvest import FOREIGN, notice, refuse_forgotten, refuse_lost_histories
@@ -442,7 +443,13 @@ class Project:
                 decider = OneSliceEach if self._share == 0 else decider_for(self.graph, run, names)
                 runner = Runner(
                     shop,
-                    decider(self.graph, self.store, self.codes, recorded_schemas(self.graph, self.lake)),
+                    decider(
+                        self.graph,
+                        self.store,
+                        self.codes,
+                        recorded_schemas(self.graph, self.lake),
+                        frozen_slices(self.lake, shop.connections),
+                    ),
                     parallel=parallel or self.settings.target.parallel,
                     computes=computes,
                     listener=listener,
