@@ -289,6 +289,18 @@ def test_what_begins_with_spark_goes_to_its_driver_alone_which_looks_whether_the
     assert jdbc_options(off)["tcpKeepAlive"] == "false"
 
 
+def test_a_database_that_vanished_is_noticed_within_a_minute_unless_the_connection_says_otherwise():
+    def told(url: str, **options: str) -> list[str | None]:
+        values = connection_arguments(Connection("db", url, None, options)).values
+        names = ("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
+        return [values.get(name) for name in names]
+
+    url = "postgresql://blog@db/blog"
+    assert told(url) == [None, "30", "10", "3", None]
+    assert told(f"{url}?keepalives_count=9", tcp_user_timeout="300000") == [None, "30", "10", "9", "300000"]
+    assert told(url, keepalives="0", keepalives_interval="5") == ["0", "30", "5", "3", None]
+
+
 def _has_role(reader: Reader, name: str) -> bool:
     with reader.database.connect() as session:
         return session.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,)).fetchone() is not None

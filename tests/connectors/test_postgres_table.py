@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from decimal import Decimal
@@ -530,7 +532,11 @@ def test_a_session_notices_that_its_machine_is_gone_in_the_middle_of_a_copy(data
         found = session.execute("SELECT name, setting FROM pg_settings WHERE name LIKE 'tcp_keepalives%' ORDER BY 1")
         idle = dict(found.fetchall())["tcp_keepalives_idle"]
         over_tcp = session.execute("SELECT inet_client_addr() IS NOT NULL").fetchone()[0]
+        with socket.socket(fileno=os.dup(session.fileno())) as ours:
+            settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT) if over_tcp else ()
+            asks = [ours.getsockopt(socket.IPPROTO_TCP, setting) for setting in settings]
     assert (idle == "30") is over_tcp
+    assert asks == ([30, 10, 3] if over_tcp else [])
 
 
 def test_two_writers_of_one_table_leave_each_other_their_staging(spark, database, monkeypatch, tmp_path):

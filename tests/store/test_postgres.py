@@ -11,15 +11,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import event, make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from lakewright.errors import ConfigurationError, LakewrightError, LeaseHeldError, StoreError, TargetError
 from lakewright.runtime.doctor import Check, checks
 from lakewright.runtime.settings import load_settings
 from lakewright.store import Owner, Store, dialect, open_store
 from lakewright.store.opening import HEAD
-from lakewright.store.postgres import explain
+from lakewright.store.postgres import explain, make_engine
 from lakewright.testing.postgres import Postgres
 
 SECRET = "open-sesame-4711"
@@ -227,3 +227,21 @@ def test_doctor_names_the_kind_of_the_store_and_keeps_its_password(
     bad = [f"postgresql://me:{SECRET}/x@127.0.0.1/db", f"postgresql://127.0.0.1:1/db?password={SECRET}"]
     assert not any(SECRET in str(found(url)) for url in bad)
     assert store_database.password not in str(well)
+
+
+def test_a_store_whose_machine_vanished_is_noticed_within_a_minute() -> None:
+    def told(options: str) -> list[object]:
+        engine = make_engine(make_url(f"postgresql://me@host/db{options}"), busy_timeout=timedelta(seconds=1))
+        seen: dict[str, object] = {}
+
+        @event.listens_for(engine, "do_connect")
+        def connect(_dialect: object, _record: object, _args: object, params: dict[str, object]) -> None:
+            seen.update(params)
+            raise psycopg.OperationalError("nobody is there")
+
+        with pytest.raises(OperationalError):
+            engine.connect()
+        return [seen.get(f"keepalives_{name}") for name in ("idle", "interval", "count")]
+
+    assert told("") == [30, 10, 3]
+    assert told("?keepalives_count=9") == [30, 10, "9"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import psycopg
 
 __all__ = [
+    "KEEPALIVES",
     "LOCK_SECONDS",
     "ConnectionArguments",
     "Session",
@@ -44,6 +45,12 @@ Given = TypeVar("Given", bound="str | Secret")
 _CONNECT_SECONDS = 10
 LOCK_SECONDS = 90
 _SILENT_SECONDS = 60
+KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+"""What libpq is told: for an answer of a machine that has vanished it waits a minute, where Linux would wait for hours.
+
+No ``tcp_user_timeout``: Linux would then leave these counts, and end a COPY into a database that is alive and does not
+read for a while, as when it waits for a lock.
+"""
 _SPARK_ONLY = "spark."
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex'; "
@@ -139,7 +146,7 @@ def connection_arguments(connection: Connection) -> ConnectionArguments:
         "dbname": unquote(parts.path.lstrip("/")) or unquote(parts.username or ""),
         "application_name": "lakewright",
         "connect_timeout": str(_CONNECT_SECONDS),
-        "keepalives_idle": "30",
+        **KEEPALIVES,
         **_for_both(dict(parse_qsl(parts.query))),
         **_for_both(connection.revealed_options()),
     }

@@ -23,6 +23,8 @@ NAMES = ("postgresql", "postgres", "postgresql+psycopg")
 _WRITERS = 0x6C616B6577  # "lakew": the advisory lock that writers pass on
 _CONNECT_SECONDS = 5
 _SILENT_SECONDS = 60
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""An answer of a machine that has vanished is waited for a minute; Linux would wait for hours."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,7 +40,7 @@ def make_engine(url: URL, *, busy_timeout: timedelta) -> Engine:
             "The address of the store holds the password as an option, where it would be shown.",
             hint="Write it as postgresql://USER:PASSWORD@HOST/DATABASE, or leave it out and set PGPASSWORD.",
         )
-    ours = {"connect_timeout": _CONNECT_SECONDS, "application_name": "lakewright", "keepalives_idle": 30}
+    ours = {"connect_timeout": _CONNECT_SECONDS, "application_name": "lakewright", **_KEEPALIVES}
     try:
         engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
