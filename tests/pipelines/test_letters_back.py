@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakewright.errors import LeaseHeldError
-from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID, dead_letter_rows
+from lakewright.lake.letter_places import RECORD_ID
+from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit, Counters, Receipt
 from lakewright.model.slices import WHOLE

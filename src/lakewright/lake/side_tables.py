@@ -15,18 +15,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakewright.lake.lake import SYSTEM_FOLDER, Lake
+from lakewright.lake.letter_places import RECORD_ID, place_columns
 from lakewright.lake.log import own_commits
 from lakewright.lake.schemas import fit_to_table
-from lakewright.model.columns import (
-    FILE_COLUMN,
-    HASH_COLUMN,
-    OFFSET_COLUMN,
-    PARTITION_COLUMN,
-    RAW_COLUMN,
-    TOPIC_COLUMN,
-    VERSION_COLUMN,
-    business_columns,
-)
+from lakewright.model.columns import HASH_COLUMN, RAW_COLUMN, business_columns
 from lakewright.model.identity import Identity
 from lakewright.model.receipts import Commit
 from lakewright.model.sql import quoted
@@ -39,7 +31,6 @@ __all__ = [
     "DEAD_LETTERS",
     "DEAD_LETTER_LIFE",
     "LATE_ROWS",
-    "RECORD_ID",
     "REPEATS",
     "SIDE_PARTITIONS",
     "SIDE_TABLES",
@@ -54,12 +45,6 @@ __all__ = [
 DEAD_LETTERS = f"{SYSTEM_FOLDER}/dead_letters"
 DEAD_LETTER_LIFE = f"{SYSTEM_FOLDER}/dead_letter_life"
 LATE_ROWS = f"{SYSTEM_FOLDER}/late_rows"
-# Not `lower`: with the first call of it Spark goes through all letters of all scripts, which costs a second.
-RECORD_ID = (
-    "translate(lpad(hex(xxhash64(input, coalesce(file, ''), coalesce(file_version, ''), "
-    "CASE WHEN offset IS NULL THEN record_hash ELSE 0 END)), 16, '0'), 'ABCDEF', 'abcdef')"
-)
-"""SQL on dead letters for the short name of a record; records that are the same to the byte share it."""
 REPEATS = f"{SYSTEM_FOLDER}/repeats"
 """Rows that a Windowed Deduplicator dropped, where it was asked to keep them."""
 BESIDE = "beside"
@@ -201,28 +186,16 @@ def _side_rows(
     from pyspark.sql import functions as F
 
     present = set(judged.columns)
-
-    def or_null(column: str, kind: str) -> Column:
-        return F.col(column) if column in present else F.lit(None).cast(kind)
-
-    file, version = or_null(FILE_COLUMN, "string"), or_null(VERSION_COLUMN, "string")
-    if OFFSET_COLUMN in present:
-        # So that (file, file_version, record_hash) tells any record, wherever it came from.
-        file = F.concat_ws("/", TOPIC_COLUMN, PARTITION_COLUMN)
-        version = F.col(OFFSET_COLUMN).cast("string")
+    raw = F.col(RAW_COLUMN) if RAW_COLUMN in present else F.lit(None).cast("string")
     record = F.to_json(F.struct(*[F.col(quoted(name)) for name in keep])) if keep else F.lit(None).cast("string")
     content = F.col(HASH_COLUMN) if HASH_COLUMN in present else F.xxhash64(record)
     return judged.select(
         F.lit(identity.dataset).alias("dataset"),
         F.lit(identity.slice_id).alias("slice"),
         F.lit(input_name).alias("input"),
-        file.alias("file"),
-        version.alias("file_version"),
-        or_null(TOPIC_COLUMN, "string").alias("topic"),
-        or_null(PARTITION_COLUMN, "int").alias("partition"),
-        or_null(OFFSET_COLUMN, "bigint").alias("offset"),
+        *map(F.expr, place_columns(present)),
         content.alias("record_hash"),
-        or_null(RAW_COLUMN, "string").alias("raw"),
+        raw.alias("raw"),
         record.alias("record"),
         F.lit(identity.number).cast("bigint").alias("number"),
         F.lit(identity.run_id).alias("run_id"),

@@ -28,17 +28,14 @@ from lakewright.lake.corrections import (
     told_changes,
 )
 from lakewright.lake.lake import Lake
+from lakewright.lake.letter_places import RECORD_ID, letter_columns, place_columns
 from lakewright.lake.schemas import fit_to_table
-from lakewright.lake.side_tables import DEAD_LETTERS, RECORD_ID
+from lakewright.lake.side_tables import DEAD_LETTERS
 from lakewright.model.arrivals import Arrival
 from lakewright.model.cell_spans import CellSpan
 from lakewright.model.columns import (
-    FILE_COLUMN,
     HASH_COLUMN,
     OFFSET_COLUMN,
-    PARTITION_COLUMN,
-    TOPIC_COLUMN,
-    VERSION_COLUMN,
 )
 from lakewright.model.findings import Finding
 from lakewright.model.identity import Identity
@@ -65,21 +62,6 @@ __all__ = [
     "settle_corrections",
     "withdrawn_arrivals",
 ]
-
-
-_IN_FILES = (
-    f"{FILE_COLUMN} AS file",
-    f"{VERSION_COLUMN} AS file_version",
-    f"{HASH_COLUMN} AS record_hash",
-    "CAST(NULL AS BIGINT) AS offset",
-)
-_IN_TOPICS = (
-    f"concat_ws('/', {TOPIC_COLUMN}, {PARTITION_COLUMN}) AS file",
-    f"CAST({OFFSET_COLUMN} AS STRING) AS file_version",
-    "CAST(NULL AS BIGINT) AS record_hash",
-    f"{OFFSET_COLUMN} AS offset",
-)
-"""How the record of a correction is told in dead letters, as SQL: by its place in a file, or in a topic."""
 
 
 def corrected_input(attempt: Attempt, given: Input, reference: Reference, frame: DataFrame) -> DataFrame:
@@ -183,8 +165,7 @@ def _withdraw_letters(shop: Workshop, source: str) -> None:
     corrections = read_corrections(shop.lake, source)
     assert corrections is not None
     keys = identity_columns(corrections.columns)
-    names = {"_lw_file": "file", "_lw_file_version": "file_version", "_lw_hash": "record_hash"}
-    told = {key: names.get(key, key.removeprefix("_lw_")) for key in keys}
+    told = letter_columns(keys)
     records = corrections.where(f"{PART_COLUMN} = 'in'").selectExpr(*[f"{key} AS `{told[key]}`" for key in keys])
     same = " AND ".join(f"t.`{column}` <=> s.`{column}`" for column in told.values())
     of_source = f"t.dataset = {text_literal(source)} AND t.input = {text_literal(source)}"
@@ -277,8 +258,9 @@ def _give_up(shop: Workshop, source: str, slice_: Slice, orphans: DataFrame) -> 
     gone = OFFSET_COLUMN in keys
     # Told first: after a kill it is told twice, but what was withdrawn is not found again.
     shop.store.findings.add([_given_up(source, slice_, lost, gone=gone)], run_id=shop.run.run_id, now=shop.now())
-    of_source, told = f"{text_literal(source)} AS input", _IN_TOPICS if gone else _IN_FILES
-    ids = orphans.selectExpr(of_source, *told).select(F.expr(RECORD_ID).alias("id")).distinct()
+    content = "CAST(NULL AS BIGINT)" if gone else HASH_COLUMN
+    told = [f"{text_literal(source)} AS input", *place_columns(keys), f"{content} AS record_hash"]
+    ids = orphans.selectExpr(*told).select(F.expr(RECORD_ID).alias("id")).distinct()
     if (letters := all_letters(shop)) is not None:
         closed = letters.where(f"input = {text_literal(source)} AND state <> 'retired'").join(ids, "id", "left_semi")
         note = "was read again, and the topic no longer holds it" if gone else "was read by another schema"

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from lakewright.errors import TargetError
-from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
+from lakewright.lake.letter_places import RECORD_ID
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lakewright.errors import ConfigurationError, UnknownNameError
-from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS, RECORD_ID
+from lakewright.lake.letter_places import RECORD_ID
+from lakewright.lake.side_tables import DEAD_LETTER_LIFE, DEAD_LETTERS
 from lakewright.model.identity import Identity
 from lakewright.model.slices import WHOLE
 from lakewright.model.sql import text_literal

@@ -24,8 +24,9 @@ from lakewright.lake.corrections import (
     read_corrections,
     with_record_names,
 )
+from lakewright.lake.letter_places import letter_columns
 from lakewright.model.cell_spans import CellSpan
-from lakewright.model.columns import FILE_COLUMN, HASH_COLUMN, RAW_COLUMN, VERSION_COLUMN, business_columns
+from lakewright.model.columns import RAW_COLUMN, business_columns
 from lakewright.model.references import Lookback, SameSlice
 from lakewright.model.slices import ARRIVAL_COLUMN, EVENT_COLUMN, Slice
 from lakewright.model.sql import quoted, text_literal
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Edits", "RecordEdit", "Records", "find_records", "load_edits"]
 
-_NAMES = {FILE_COLUMN: "file", VERSION_COLUMN: "file_version", HASH_COLUMN: "record_hash"}
 _PLACE = "_lw_place"
 # Bytes that were wrong for UTF-8 are kept one by one, as signs of Latin-1: read again as text they would only look
 # right. A text that may have come about so counts as damaged until somebody writes it anew.
@@ -123,7 +123,7 @@ def find_records(
     bronze = lake.read(source.name, version=shop.store.receipts.last_version(source.name), system_columns=True)
     keys = identity_columns(bronze.columns)
     corrections = read_corrections(lake, source.name)
-    told = {key: _NAMES.get(key, key.removeprefix("_lw_")) for key in keys}
+    told = letter_columns(keys)
     columns = [*keys, ARRIVAL_COLUMN, EVENT_COLUMN, RAW_COLUMN, *business_columns(bronze.columns)]
     # What has been corrected may lie anywhere: only the originals lie where their letters say.
     near = _near(shop, source.name, job, slices)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lakewright.lake.letter_places import PLACE_OF_LETTER, SAME_RECORD
 from lakewright.lake.side_tables import DEAD_LETTERS, dead_letter_rows
 from lakewright.model.sql import text_literal
 from lakewright.pipelines.inputs import InputFrame
@@ -26,7 +27,6 @@ __all__ = ["WITHDRAWN", "withdraw_letters"]
 
 WITHDRAWN = "withdrawn"
 """The part under which letters of earlier micro-batches are deleted."""
-_RECORD = ("file", "file_version", "offset", "record_hash")
 
 
 def withdraw_letters(attempt: BatchAttempt, followed: InputFrame) -> None:
@@ -39,16 +39,14 @@ def withdraw_letters(attempt: BatchAttempt, followed: InputFrame) -> None:
         return
     records: list[DataFrame] = [
         dead_letter_rows(rows, reasons=F.array(F.lit("")), identity=identity, input_name=name, keep=side.keep).select(
-            *_RECORD
+            *PLACE_OF_LETTER
         )
         for rows, side in judged
     ]
     every = reduce(lambda one, other: one.unionByName(other), records).distinct()
-    # As their short name tells them: by place, or else by what they hold.
     on = (
         f"t.dataset = {text_literal(attempt.dataset.name)} AND t.input = {text_literal(name)} "
-        f"AND t.slice <> {text_literal(attempt.slice.id)} AND t.file <=> s.file "
-        "AND t.file_version <=> s.file_version AND (s.offset IS NOT NULL OR t.record_hash <=> s.record_hash)"
+        f"AND t.slice <> {text_literal(attempt.slice.id)} AND {SAME_RECORD}"
     )
     table = lake.open(DEAD_LETTERS, identity, still_mine=attempt.still_mine)
     table.merge(every, on=on, clauses="WHEN MATCHED THEN DELETE")

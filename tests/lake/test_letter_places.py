@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from lakewright.lake.side_tables import RECORD_ID
+from lakewright.lake.letter_places import RECORD_ID
 
 
 def test_the_short_name_of_a_record_is_its_hash_in_sixteen_small_digits(spark: SparkSession) -> None:
