@@ -63,6 +63,8 @@ SHORT_WORK = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
+    # With each call on a column PySpark tells Java the line of the call, which is most of what the call costs.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
