@@ -71,10 +71,12 @@ COMPILING = (
     "-XX:Tier4InvocationThreshold=60000 -XX:Tier4MinInvocationThreshold=7200 -XX:Tier4CompileThreshold=180000 "
     "-XX:Tier4BackEdgeThreshold=480000 -XX:ReservedCodeCacheSize=512m -XX:-UseCodeCacheFlushing -Xms3g -Xmn1600m"
 )
+# Without Hadoop's native library each new file and folder starts a `chmod`: so by one process instead of two.
+STARTING = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 # As the plug-in's own session, and tuned further for the thousands of commits of one run.
 THRIFTY = {
     **SHORT_WORK,
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:MetaspaceSize=256m {COMPILING}",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:MetaspaceSize=256m {COMPILING} {STARTING}",
     # Without Hadoop's native library a file that appears by Spark's own way starts processes, most of them `readlink`.
     # The processes that tests start do as they do for everybody.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."

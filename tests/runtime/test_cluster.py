@@ -17,6 +17,7 @@ from lakewright.demo_accounts import show_accounts
 from lakewright.demo_project import load_generator, prepare
 from lakewright.pipelines.project import Project
 from lakewright.runtime.services import processes
+from lakewright.runtime.session import FAST_START
 from lakewright.testing.cluster import Cluster
 
 SMALL = """
@@ -27,12 +28,11 @@ SMALL = """
 "spark.databricks.delta.snapshotPartitions" = 2
 "spark.ui.enabled" = false
 # What makes short runs on few rows cheap: no second compiler, no generated code, no planning anew.
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.adaptive.enabled" = false
 "spark.sql.codegen.wholeStage" = false
 "spark.sql.codegen.factoryMode" = "NO_CODEGEN"
 """
+SMALL += f'"spark.driver.extraJavaOptions" = "{FAST_START}"\n"spark.executor.extraJavaOptions" = "{FAST_START}"\n'
 TARGET = (
     """
 [targets.cluster]
