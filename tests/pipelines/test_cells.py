@@ -178,3 +178,30 @@ def test_rows_that_came_before_their_source_named_an_event_time_are_read_again_i
     assert "backfill --from 2026-01-01 --to 2026-01-02 --sources --select orders" in refused.errors[0].hint
     ok(shop.backfill("2026-01-01", "2026-01-02", select=["orders"], sources=True, at="2026-01-07"))
     assert [row["order_id"] for row in rows_of(shop, "clean")] == ["a", "b"]
+
+
+RECUT = """
+    from lakewright import JsonFiles, Pipeline
+
+    shop = Pipeline("shop", start="2026-01-01")
+    shop.source("orders", JsonFiles("landing/orders"), schema="order_id string, at timestamp"{times})
+    shop.sql("{name}", "SELECT * FROM orders"{times})
+"""
+
+
+def test_a_dataset_that_was_cut_by_arrivals_until_now_is_told_so_and_a_new_name_is_the_way_on(project):
+    def shop_with(name: str, times: str = ', event_time="at"'):
+        return project({"pipelines/shop.py": RECUT.format(name=name, times=times)})
+
+    shop = shop_with("clean", times="")
+    land(shop.folder, "a.json", [order("a", f"{DAY}T10:00:00Z")])
+    ok(shop.run(at="2026-01-07"))
+    shop = shop_with("clean")
+    refused = shop.backfill("2026-01-01", "2026-01-02", select=["orders"], sources=True, at="2026-01-07")
+    (error,) = refused.errors
+    assert "clean was cut by what arrives until now, and is cut by event time" in str(error)
+    assert "repartition" not in error.hint
+    assert len(rows_of(shop, "clean")) == 1
+    shop = shop_with("clean_orders")
+    ok(shop.run(["clean_orders"], at="2026-01-07"))
+    assert len(rows_of(shop, "clean_orders")) == 1

@@ -116,6 +116,7 @@ def test_an_upstream_that_is_not_another_place_is_refused(tmp_path: Path, dev: s
     ("text", "words"),
     [
         ('pipeline = ["a.py"]', ["'pipeline'", "Did you mean 'pipelines'?"]),
+        ("fast_start = true", ["unknown key 'fast_start'", "write it below [targets.dev]"]),
         ("[targets.dev]\nparalel = 3", ["'targets.dev.paralel'", "Did you mean 'parallel'?"]),
         ("zzz = 1", ["'zzz'", "Known: name, pipelines"]),
         ("name = 3", ["'name'", "valid string", "3"]),

@@ -374,7 +374,7 @@ class Decider:
             f"{at:%Y-%m-%d %H:%M}".removesuffix(" 00:00") for at in (wish.backfill.start, wish.backfill.end)
         )
         if slicing.kind == "event":
-            for slice_id in {*live, *states} - made:
+            for slice_id in {*of_kind(live, "event"), *states} - made:
                 found, status = Slice.parse(slice_id), states.get(slice_id, _OVER).status
                 if found.interval.overlaps(wish.backfill) and status != "waiting":
                     empty = "; nothing has arrived for it, so it is made empty" if status == "overdue" else ""

@@ -71,6 +71,8 @@ __all__ = [
     "set_aside",
 ]
 
+_CUT_BY = {ARRIVAL_COLUMN: "what arrives", EVENT_COLUMN: "event time"}
+
 
 def make_slice(shop: Workshop, dataset: Dataset, state: SliceState, *, attempt: int = 1) -> Made:
     """Runs the jobs that make one slice; whatever the moment of a kill, doing it again leaves the same rows."""
@@ -380,11 +382,22 @@ def refuse_other_layout(current: Attempt, table: AttemptTable, partitions: tuple
     if laid_out is None or laid_out == partitions:
         return
     now, then = (", ".join(business_columns(names)) or "no column" for names in (partitions, laid_out))
+    cut, was_cut = (tuple(name for name in names if name in _CUT_BY) for names in (partitions, laid_out))
+    if cut != was_cut:
+        raise SchemaChangeError(
+            f"{current.dataset.place}: {name} was {_cut(was_cut)} until now, and is {_cut(cut)}: what was made then "
+            "would lie beside it, and count twice. Nothing was written.",
+            hint="Give it a new name, under which it is made from its start on, or let it be cut as before.",
+        )
     raise SchemaChangeError(
         f"{current.dataset.place}: {name} is laid out by {then}, and declares {now}. Nothing was written.",
         hint="Give the new layout a new name"
         + (f", or rewrite the table: `lakewright repartition {name}`." if name == current.dataset.name else "."),
     )
+
+
+def _cut(columns: tuple[str, ...]) -> str:
+    return f"cut by {' and '.join(map(_CUT_BY.__getitem__, columns))}" if columns else "not cut into slices"
 
 
 def _account(current: Attempt, inputs: list[InputFrame], rejected: Mapping[str, int], commit: Commit) -> Counters:

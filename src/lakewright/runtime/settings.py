@@ -353,6 +353,8 @@ def _problem(key: str, where: list[str], kind: str, expected: str, given: object
         table: type[BaseModel] = _TargetTable if where[0] == "targets" else _ProjectTable
         table = ConnectionTable if "connections" in where[:-1] else table
         table = ComputeTable if where[0] == "targets" and where[2:3] == ["compute"] and len(where) > 4 else table
+        if table is _ProjectTable and len(where) == 1 and key in _TargetTable.model_fields:
+            return f"unknown key '{key}'. It belongs to a target: write it below [targets.dev]."
         return f"unknown key '{key}'. {did_you_mean(where[-1], table.model_fields) or _known(table)}"
     wanted = expected.removeprefix("Input should be ")
     if where[-1] == "driver_memory":
